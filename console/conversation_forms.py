@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from console.send import TemplateForm
 from console.template_forms import approved_templates
 from console.visit import Visit
+from gateway.text_field import TextField
 from messaging.message_templates import parameters
 from phone_numbers.models import PhoneNumber
 
@@ -22,7 +23,7 @@ _LARGEST = {"image": 5 * MEGABYTE, "video": 16 * MEGABYTE, "audio": 16 * MEGABYT
 class ReplyForm(forms.Form):
     """A reply: a text, or a file with a caption. It may quote a message."""
 
-    text = forms.CharField(
+    text = TextField(
         label="Message",
         required=False,
         max_length=4096,

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from gateway.outbound.client import InvalidUrlError, validate_url
+from gateway.text_field import TextField
 from webhooks.models import MAX_URL_LENGTH
 
 
@@ -60,7 +61,7 @@ class ProfileForm(forms.Form):
     """The business profile that customers see in a chat. Only changed fields are sent to Meta."""
 
     about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
-    description = forms.CharField(
+    description = TextField(
         label="Description",
         max_length=512,
         required=False,

@@ -16,6 +16,7 @@ from console.error_codes import UNREACHABLE, upstream_meaning
 from console.template_forms import approved_templates, template_choices
 from console.visit import TEST, Visit, require_open, sending_numbers
 from gateway.api.errors import MetaUnreachable, Reply, ServiceError, error_reply
+from gateway.text_field import TextField
 from messaging.idempotency import DifferentBody, InProgress
 from messaging.message_log import customers
 from messaging.message_templates import parameters
@@ -103,7 +104,7 @@ class SendForm(TemplateForm):
         help_text="With country code, e.g. +91 98000 00001.",
         widget=forms.TextInput(attrs={"autocomplete": "tel", "inputmode": "tel", "type": "tel"}),
     )
-    text = forms.CharField(
+    text = TextField(
         label="Text", max_length=4096, required=False, widget=forms.Textarea(attrs={"rows": 3, "dir": "auto"})
     )
 

@@ -9,6 +9,7 @@ from babel import Locale
 from django import forms
 
 from console.visit import Visit
+from gateway.text_field import TextField
 from messaging.message_templates import parameters
 from messaging.message_templates.draft import AUTHENTICATION, MEDIA_HEADERS, Button, Draft, examples
 from messaging.message_templates.parameters import variables
@@ -75,7 +76,7 @@ class DraftForm(forms.Form):
     header_text = forms.CharField(label="Header text", max_length=60, required=False)
     header_example = forms.CharField(label="Example for the header's variable", max_length=60, required=False)
     header_sample = forms.FileField(label="Sample of the header's file", required=False)
-    body = forms.CharField(
+    body = TextField(
         label="Body",
         max_length=1024,
         required=False,

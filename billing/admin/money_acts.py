@@ -17,6 +17,7 @@ from billing.models import Invoice, PaymentAttempt, StaffAct
 from billing.payments import bank_transfers, refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
+from gateway.text_field import TextField
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 
 
@@ -24,8 +25,8 @@ def _text(label: str, *, required: bool = True) -> forms.CharField:
     return forms.CharField(label=label, max_length=64, required=required, widget=UnfoldAdminTextInputWidget)
 
 
-def _reason(label: str) -> forms.CharField:
-    return forms.CharField(label=label, max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}))
+def _reason(label: str) -> TextField:
+    return TextField(label=label, max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}))
 
 
 class ReasonForm(DialogForm):

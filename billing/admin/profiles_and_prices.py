@@ -17,6 +17,7 @@ from billing.pricing.periods import Period
 from billing.templatetags.money import month_name
 from gateway.api.errors import InvalidRequest
 from gateway.clock import now
+from gateway.text_field import TextField
 from tenants.audit_labels import said
 from tenants.signup.tax_ids import STATES
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
@@ -24,7 +25,7 @@ from tenants.staff.read_only_admin import CodeFilter, TenantRowsAdmin, display, 
 
 
 class EvidenceForm(DialogForm):
-    evidence = forms.CharField(
+    evidence = TextField(
         label="Evidence (what it is, and where it is kept)",
         max_length=500,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
@@ -166,6 +167,7 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
             "due_days",
             "reason",
         )
+        field_classes = {"reason": TextField}
         widgets = {"reason": UnfoldAdminTextareaWidget(attrs={"rows": 2})}
 
     def clean(self) -> dict[str, Any]:

@@ -10,7 +10,12 @@ import orjson
 import pytest
 from django.test import Client
 
-from console.send import refusal_of
+from billing.admin.money_acts import ReasonForm
+from billing.admin.profiles_and_prices import EvidenceForm, TermsForm
+from console.conversation_forms import ReplyForm
+from console.number_forms import ProfileForm
+from console.send import SendForm, refusal_of
+from console.template_forms import DraftForm
 from console.tests.conversing import inbound, outbound
 from console.tests.test_account import logged_call
 from gateway import ids
@@ -27,6 +32,7 @@ from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.sandbox import control
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
+from tenants.staff.approval_admin import NoteForm, RejectForm, SuspendForm
 from tests.browsers import text
 from tests.fixtures import Api
 from tests.simulated import RunningSimulator
@@ -110,6 +116,27 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
     assert "It was not sent.</strong> This Idempotency-Key was used with a different body" in other
     assert len(sent_bodies(simulator, number)) == 1
     assert "Accepted by Meta" in text(browser, f"/console/send/events?wamid={wamid}")
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (SendForm, "text"),
+        (ReplyForm, "text"),
+        (DraftForm, "body"),
+        (ProfileForm, "description"),
+        (NoteForm, "text"),
+        (RejectForm, "reason"),
+        (SuspendForm, "note"),
+        (ReasonForm, "reason"),
+        (EvidenceForm, "evidence"),
+        (TermsForm, "reason"),
+    ],
+)
+def test_a_line_end_counts_as_one_character(form: Any, name: str) -> None:
+    field = form.base_fields[name]
+    longest = "\n" * (field.max_length - 2)
+    assert field.clean(f"a{longest}z".replace("\n", "\r\n")) == f"a{longest}z"
 
 
 def test_a_template_is_synced_listed_and_sent(

@@ -325,6 +325,7 @@ def test_the_business_profile_is_shown_and_changed(
     [
         ({}, {}),
         ({"about": "Kites"}, {"about": "Kites"}),
+        ({"description": "Kites\r\nand more"}, {"description": "Kites\nand more"}),
         ({"about": "", "address": "1 MG Road"}, {"about": "", "address": "1 MG Road"}),
         ({"vertical": "APPAREL"}, {"vertical": "APPAREL"}),
         ({"vertical": ""}, {"vertical": "UNDEFINED"}),
@@ -340,8 +341,18 @@ def test_the_business_profile_is_shown_and_changed(
 def test_only_what_was_changed_in_a_business_profile_is_sent(
     typed: dict[str, str], sent: dict[str, object]
 ) -> None:
-    stored = {"about": "Shop", "vertical": "RETAIL", "websites": ["https://a.example/", "https://b.example/"]}
-    unchanged = {"about": "Shop", "vertical": "RETAIL", "website": "https://a.example/"}
+    stored = {
+        "about": "Shop",
+        "description": "Kites\nand threads",
+        "vertical": "RETAIL",
+        "websites": ["https://a.example/", "https://b.example/"],
+    }
+    unchanged = {
+        "about": "Shop",
+        "description": "Kites\r\nand threads",
+        "vertical": "RETAIL",
+        "website": "https://a.example/",
+    }
     form = ProfileForm.of(stored, {**unchanged, "second_website": "https://b.example/", **typed})
     assert form.is_valid()
     assert form.has_changed() is bool(sent)

@@ -20,6 +20,7 @@ from unfold.enums import ActionVariant
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from gateway.api.errors import Conflict
+from gateway.text_field import TextField
 from tenants import tenant_status
 from tenants.audit_labels import action_words
 from tenants.labels import label, words
@@ -54,7 +55,7 @@ class RejectForm(DialogForm):
     canned = forms.ChoiceField(
         label="Usual reasons", choices=CANNED_REJECTIONS, required=False, widget=UnfoldAdminSelectWidget
     )
-    reason = forms.CharField(
+    reason = TextField(
         label="Reason (mailed to the business)",
         required=False,
         max_length=2000,
@@ -73,7 +74,7 @@ class SuspendForm(DialogForm):
     reason = forms.ChoiceField(
         choices=[("abuse", "Abuse"), ("admin", "Administrative")], widget=UnfoldAdminSelectWidget
     )
-    note = forms.CharField(
+    note = TextField(
         label="Note (for staff)",
         required=False,
         max_length=2000,
@@ -82,7 +83,7 @@ class SuspendForm(DialogForm):
 
 
 class NoteForm(DialogForm):
-    text = forms.CharField(
+    text = TextField(
         label="Note (for staff)", max_length=2000, widget=UnfoldAdminTextareaWidget(attrs={"rows": 4})
     )
 
