@@ -1,6 +1,7 @@
 """Template tags of the console: times in the reader's zone, with the zone's name."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -130,6 +131,12 @@ def away(at: datetime) -> str:
             text = f"{count} {word}{'' if count == 1 else 's'}"
             return f"in {text}" if distance > timedelta() else f"{text} ago"
     return "now"
+
+
+@register.filter
+def shell_quoted(text: str) -> str:
+    """A text as one argument of a command."""
+    return shlex.quote(text)
 
 
 @register.filter

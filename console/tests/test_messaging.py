@@ -2,6 +2,7 @@
 
 import html
 import re
+import shlex
 import time
 from datetime import timedelta
 from typing import Any
@@ -116,6 +117,16 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
     assert "It was not sent.</strong> This Idempotency-Key was used with a different body" in other
     assert len(sent_bodies(simulator, number)) == 1
     assert "Accepted by Meta" in text(browser, f"/console/send/events?wamid={wamid}")
+
+
+def test_the_command_for_the_same_message_is_valid_with_an_apostrophe(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    page = html.unescape(browser.post("/console/send", form(number, text="It's here")).content.decode())
+    command = shlex.split(page[page.index("<code>curl ") :].removeprefix("<code>").partition("</code>")[0])
+    [sent] = sent_bodies(simulator, number)
+    assert orjson.loads(command[command.index("-d") + 1])["text"] == orjson.loads(sent)["text"]
+    assert orjson.loads(sent)["text"]["body"] == "It's here"
 
 
 @pytest.mark.parametrize(

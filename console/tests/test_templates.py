@@ -2,6 +2,7 @@
 
 import html
 import re
+import shlex
 import time
 from typing import Any
 
@@ -84,6 +85,11 @@ def test_the_preview_alone_says_what_the_form_says(browser: Client, number: Phon
     ).content.decode()
     assert "Hi Asha, your order {{2}} is on its way." in page
     assert "curl" not in page
+    quoted = form(number, body="It's {{1}}, and your order {{2}} isn't late.")
+    page = html.unescape(browser.post("/console/templates/new/preview", quoted).content.decode())
+    command = shlex.split(page.partition("<code>")[2].partition("</code>")[0])
+    sent = orjson.loads(command[command.index("-d") + 1])
+    assert sent["components"][1]["text"] == quoted["body"]
     empty = form(number, body="", header_format="", footer="", **{"button-0-kind": "", "button-1-kind": ""})
     page = browser.post("/console/templates/new/preview", empty).content.decode()
     assert "What you type is shown here" in page
