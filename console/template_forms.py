@@ -17,7 +17,7 @@ from messaging.models import MessageTemplate, MessageTemplateQuerySet
 from messaging.sending.outbound import typed_number
 from phone_numbers.models import BusinessAccount
 
-MOST_BUTTONS = 4
+MOST_BUTTONS = 10
 _LINK = re.compile(r"https://[^\s/{}]+\.[^\s{}]*(\{\{1\}\})?")
 MOST_TEMPLATES = 500
 

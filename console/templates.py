@@ -236,7 +236,7 @@ def _written(
             context |= _shown(form.draft(_buttons(buttons)), template)
     elif template is not None:
         context |= _shown(draft_of(orjson.loads(template.document)), template)
-    failed = form.errors or any(buttons.errors if buttons.is_bound else [])
+    failed = form.errors or (buttons.is_bound and buttons.total_error_count())
     return render(request, "console/messaging/template_new.html", context, status=400 if failed else 200)
 
 

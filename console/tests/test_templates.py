@@ -125,7 +125,13 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"button-0-kind": "PHONE_NUMBER", "button-0-value": "Pune 98"}, "Give the number with its country code"),
     ({"button-0-kind": "COPY_CODE", "button-0-value": ""}, "A code has 1 to 15 characters"),
     ({"button-0-kind": "COPY_CODE", "button-0-value": "x" * 16}, "A code has 1 to 15 characters"),
+    ({"button-TOTAL_FORMS": "11"}, "at most 10 forms"),
 ]
+TEN_BUTTONS = {"button-TOTAL_FORMS": "10"} | {
+    f"button-{place}-{name}": text
+    for place in range(2, 10)
+    for name, text in (("kind", "QUICK_REPLY"), ("text", f"Answer {place}"))
+}
 
 
 def test_a_wrong_form_is_explained_and_nothing_is_submitted(
@@ -181,6 +187,7 @@ def filled_in(client: Client, path: str) -> dict[str, Any]:
             {"parameter_format": "NAMED"},
         ),
         ({"category": "AUTHENTICATION", "code_minutes": "10"}, {"category": "AUTHENTICATION"}),
+        (TEN_BUTTONS, {}),
         ({"category": "MARKETING", "button-0-kind": "COPY_CODE", "button-0-value": "SAVE1234567890X"}, {}),
         (
             {
