@@ -23,7 +23,7 @@ from messaging.media.uploads import Upload
 from messaging.message_templates import draft, parameters, template_management
 from messaging.message_templates.draft import CannotBeDrafted, draft_of
 from messaging.message_templates.template_management import AccountChoice
-from messaging.models import MessageTemplate
+from messaging.models import MessageTemplate, MessageTemplateQuerySet
 from phone_numbers.tokens import Refused
 
 STATUSES = ("APPROVED", "PENDING", "REJECTED", "PAUSED", "DISABLED")
@@ -71,9 +71,6 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
     """Show one language of a template: the text that customers read, the variables, and the reason of a rejection."""
     found = _template(visit, template_id)
     document = orjson.loads(found.document)
-    languages = MessageTemplate.objects.for_tenant(visit.tenant.id).filter(
-        account_id=found.account_id, name=found.name
-    )
     return render(
         request,
         "console/messaging/template.html",
@@ -83,7 +80,7 @@ def template(request: HttpRequest, visit: Visit, template_id: str) -> HttpRespon
             "parts": parameters.as_read(document, _examples(document)),
             "parameters": _parameters(document),
             "rejected_reason": _reason(document),
-            "languages": languages.order_by("language"),
+            "languages": _languages(found).order_by("language"),
             "json": indented(found.document.encode()),
         },
     )
@@ -102,19 +99,25 @@ def delete(request: HttpRequest, visit: Visit, template_id: str) -> HttpResponse
     template.
     """
     found = _template(visit, template_id)
+    approved = set(_languages(found).filter(status="APPROVED").values_list("pk", flat=True))
     if request.method == "POST":
         require_open(visit)
+        all_languages = request.POST.get("all") == "yes"
+        is_reserved = bool(approved) if all_languages else found.pk in approved
         with flash_errors(request), limits.upstream.held(visit.tenant.id):
             try:
-                template_management.delete(found, all_languages=request.POST.get("all") == "yes")
-                messages.success(request, "Deleted. Its name stays reserved for 30 days.")
+                template_management.delete(found, all_languages=all_languages)
+                reserved = " Its name stays reserved for 30 days." if is_reserved else ""
+                messages.success(request, f"Deleted.{reserved}")
                 return redirect("console_templates")
             except Refused as error:
                 messages.error(request, refusal_text(error))
             except UpstreamUnreachable:
                 messages.error(request, UNREACHABLE)
         return redirect("console_template", template_id)
-    return render(request, "console/messaging/template_delete.html", {"template": found})
+    return render(
+        request, "console/messaging/template_delete.html", {"template": found, "approved": approved}
+    )
 
 
 def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -134,6 +137,12 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
 def _template(visit: Visit, template_id: str) -> MessageTemplate:
     with or_404():
         return template_management.find(**visit.scope, template_id=template_id)
+
+
+def _languages(template: MessageTemplate) -> MessageTemplateQuerySet:
+    """The languages of a template's name."""
+    rows = MessageTemplate.objects.for_tenant(template.tenant_id)
+    return rows.filter(account_id=template.account_id, name=template.name)
 
 
 def _parameters(document: dict[str, Any]) -> list[parameters.Parameter]:

@@ -420,6 +420,34 @@ def test_a_template_is_deleted(browser: Client, number: PhoneNumber, simulator: 
     assert submitted(simulator, number) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "of_another_language", "chosen", "is_said", "is_reserved"),
+    [
+        ("APPROVED", "REJECTED", {}, True, True),
+        ("REJECTED", "REJECTED", {"all": "yes"}, False, False),
+        ("REJECTED", "APPROVED", {}, True, False),
+        ("REJECTED", "APPROVED", {"all": "yes"}, True, True),
+    ],
+)
+def test_only_the_deletion_of_an_approved_language_reserves_the_name(
+    browser: Client,
+    number: PhoneNumber,
+    status: str,
+    of_another_language: str,
+    chosen: dict[str, str],
+    is_said: bool,
+    is_reserved: bool,
+) -> None:
+    browser.post("/console/templates/new", form(number))
+    MessageTemplate.objects.update(status=status)
+    template_id = MessageTemplate.objects.get().template_id
+    template_of(number, "1", "order_update", language="hi", status=of_another_language)
+    path = f"/console/templates/{template_id}/delete"
+    assert ("reserved for 30 days" in text(browser, path)) is is_said
+    page = browser.post(path, chosen, follow=True).content.decode()
+    assert ("Deleted." in page, "reserved for 30 days" in page) == (True, is_reserved)
+
+
 def test_another_tenant_and_the_other_environment_see_no_template(
     browser: Client, stranger: Client, number: PhoneNumber
 ) -> None:
