@@ -674,10 +674,10 @@ def test_a_batch_says_what_became_of_its_messages(
         "f": {"failed_at": now()},
     }
     shared = {"month": now().date().replace(day=1), "batch_id": batch.id}
-    for key, times in outcomes.items():
+    for idx, (key, times) in enumerate(outcomes.items()):
         Message.objects.create(
             **{**shared, "tenant_id": tenant.id, "environment": "live", "direction": "outbound"},
-            **{"key": f"wamid.{key}", "id": ids.uuid7(), **times},
+            **{"key": f"wamid.{key}", "id": ids.uuid7(), "idx": idx, **times},
         )
     for owner, environment in ((other_tenant, "live"), (tenant, "test")):
         Message.objects.create(
