@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -102,7 +103,7 @@ def read(
     start = begin.astimezone(zone).replace(minute=0, second=0, microsecond=0)
     if interval == "day":
         start = start.replace(hour=0)
-    first, last = _first_hour(start), -(-int(end.timestamp()) // 3600)
+    first, last = _first_hour(start), ceil(end.timestamp() / 3600)
     if last <= first:
         raise InvalidRequest.of(to="Must be after `from`.")
     if last - first > MOST_HOURS[interval] + length:

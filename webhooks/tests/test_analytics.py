@@ -165,6 +165,27 @@ def test_a_range_is_as_long_as_the_interval_allows(api: Api, interval: str, hour
         assert (api.get(f"/v1/analytics?{query}").status_code == 200) is is_taken
 
 
+@pytest.mark.parametrize(("milliseconds", "counted"), [(0, 0), (1, 1), (999, 1)])
+def test_a_range_includes_the_hour_that_has_just_begun(
+    tenant: Tenant, milliseconds: int, counted: int
+) -> None:
+    hour = datetime(2026, 11, 30, 20, tzinfo=UTC)
+    Figure.objects.create(
+        tenant_id=tenant.id, environment="live", hour=int(hour.timestamp()) // 3600, phone_number_id="1",
+        template="", direction="outbound", measure="sent", value="", count=1,
+    )  # fmt: skip
+    found = statistics.read(
+        tenant_id=tenant.id,
+        environment="live",
+        begin=hour - timedelta(hours=1),
+        end=hour + timedelta(milliseconds=milliseconds),
+        interval="day",
+        groups=(),
+        equal={},
+    )
+    assert sum(sums.counts["sent"] for sums in found.messages) == counted
+
+
 def test_an_hour_belongs_to_the_day_in_which_its_middle_lies(tenant: Tenant) -> None:
     india, noon = ZoneInfo("Asia/Kolkata"), datetime(2026, 11, 10, 12, tzinfo=UTC)
     for hours, count in ((5, 1), (6, 20), (29, 300), (30, 4_000)):
