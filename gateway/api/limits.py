@@ -313,10 +313,16 @@ class _Known:
 
     rate: float
     burst: int
-    remaining: int
+    remaining: float
     asked_at: float
     reset_after: float = 0.0
     owed: int = 0
+
+    def refill(self, moment: float) -> None:
+        """Add the tokens that came back until the moment."""
+        passed = max(0.0, moment - self.asked_at)
+        self.remaining = min(self.burst, self.remaining + passed * self.rate)
+        self.asked_at += passed
 
 
 class RateAllowance:
@@ -344,7 +350,7 @@ class RateAllowance:
                 return None
             known.owed = owed = known.owed + 1
             self._indebted.add(key)
-            answer = BucketAnswer(True, left, 0.0, known.reset_after)
+            answer = BucketAnswer(True, int(left), 0.0, known.reset_after)
         if self._owing is not None:
             self._owing(owed)
         return answer
@@ -390,7 +396,8 @@ class RateAllowance:
         if known is None:
             return 0
         owed, known.owed = known.owed, 0
-        known.remaining, known.asked_at = known.remaining - owed - taken, moment
+        known.refill(moment)
+        known.remaining -= owed + taken
         return owed
 
     def _written(self, key: str, moment: float, values: Sequence[int], *, rate: float, burst: int) -> None:
@@ -405,11 +412,9 @@ class RateAllowance:
                     self._known.clear()
                     self._indebted.clear()
                 known = self._known[key] = _Known(rate, burst, answer.remaining, moment)
-            if moment >= known.asked_at:
-                known.remaining, known.asked_at = answer.remaining, moment
-            else:
-                # A later request was answered first, so this answer is out of date.
-                known.remaining = min(known.remaining, answer.remaining)
+            # Valkey may answer simultaneous questions in another order, so an answer with more tokens is out of date.
+            known.refill(moment)
+            known.remaining = min(known.remaining, answer.remaining)
             known.reset_after = answer.reset_after
 
 

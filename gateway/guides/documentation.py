@@ -43,6 +43,8 @@ _WORD = re.compile(r"[a-z0-9_./]{2,}")
 _HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 MOST_WORDS = 20
+_HISTORY = "changelog"
+"""The page of former behaviour. A search leaves it out, because its long sections have the words of most questions."""
 _IN_HEADING, _IN_TITLE, _MOST_OF_A_WORD = 5, 3, 4
 
 
@@ -80,7 +82,12 @@ def guide(name: str) -> Guide | None:
 def search(question: str, *, most: int) -> list[Section]:
     """The sections that match the question's words best, best first."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))[:MOST_WORDS]
-    sections = [(page.title.lower(), section) for page in guides() for section in _sections(page)]
+    sections = [
+        (page.title.lower(), section)
+        for page in guides()
+        if page.name != _HISTORY
+        for section in _sections(page)
+    ]
     matches = [_matches(words, title, section) for title, section in sections]
     # A word in few sections has more weight than a word in all.
     weights = {

@@ -501,6 +501,12 @@ def test_no_argument_of_a_tool_crashes_it(agent: Agent, number: PhoneNumber, too
         assert error.get("code") != "internal_error", (chosen, error)
 
 
+def test_a_search_finds_how_the_service_behaves_now(agent: Agent) -> None:
+    found = agent.call("search_docs", question="before, the page failed with 500")
+    assert found["sections"]
+    assert "changelog" not in json.dumps([section["guide"] for section in found["sections"]])
+
+
 def test_an_error_code_is_looked_up_in_the_catalogue(agent: Agent) -> None:
     found = agent.call("search_docs", question="why did my message fail with 131047?")
     [code] = found["whatsapp_errors"]
