@@ -48,6 +48,11 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID, datetime]]:
 
 def connect(simulator: RunningSimulator, tenant: Tenant, **values: Any) -> SimulatedAccount:
     account = simulator.account(**values)
+    connect_again(tenant, account)
+    return account
+
+
+def connect_again(tenant: Tenant, account: SimulatedAccount) -> None:
     onboarding.connect(
         actor=Actor(),
         tenant_id=tenant.id,
@@ -55,7 +60,6 @@ def connect(simulator: RunningSimulator, tenant: Tenant, **values: Any) -> Simul
         waba_id=account.waba_id,
         access_token=account.access_token,
     )
-    return account
 
 
 def make_due() -> None:
@@ -699,13 +703,7 @@ def test_a_later_end_of_the_same_token_is_reported_again(
         if again == "check":
             tokens.check(BusinessAccount.objects.get())
         else:
-            onboarding.connect(
-                actor=Actor(),
-                tenant_id=tenant.id,
-                environment="live",
-                waba_id=account.waba_id,
-                access_token=account.access_token,
-            )
+            connect_again(tenant, account)
         tokens.warn_of_ends()
         assert len(published(tenant, "token.expiring")) == events
 

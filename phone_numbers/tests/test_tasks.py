@@ -7,23 +7,16 @@ from datetime import timedelta
 import pytest
 
 from gateway.clock import now
-from phone_numbers import onboarding, tasks
+from phone_numbers import tasks
 from phone_numbers.models import BusinessAccount, PhoneNumber
-from tenants.audit import Actor
+from phone_numbers.tests.test_sync import connect
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
 
 
 @pytest.mark.django_db
 def test_an_account_is_read_again_by_its_task(simulator: RunningSimulator, tenant: Tenant) -> None:
-    account = simulator.account()
-    onboarding.connect(
-        actor=Actor(),
-        tenant_id=tenant.id,
-        environment="live",
-        waba_id=account.waba_id,
-        access_token=account.access_token,
-    )
+    account = connect(simulator, tenant)
     simulator.change_number(account.phone_number_id, quality_rating="RED")
     lease = now() + timedelta(minutes=1)
     BusinessAccount.objects.update(sync_lease_until=lease)
