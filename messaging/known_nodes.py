@@ -8,7 +8,7 @@ A media file is recorded with its number, because Meta returns the file only to 
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from gateway.clock import now
 from gateway.database.partitions import delete_before
 from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.change import Change
-from gateway.upstream.notifications.lossless_json import member, objects
+from gateway.upstream.notifications.lossless_json import JsonObject, member, objects
 from messaging.models import KnownMedia
 from phone_numbers.models import BusinessAccount, PhoneNumber
 
@@ -177,15 +177,20 @@ def media_ids(change: Change) -> Iterable[str]:
     """The ids of media files in inbound messages, in messages sent from the WhatsApp Business app or by Meta's agent,
     and in their edits.
     """
-    value = change.value or {}
+    for content in _contents(change.value or {}):
+        for kind in MEDIA_TYPES & content.keys():
+            media_id = member(content, kind).get("id")
+            if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
+                yield media_id
+
+
+def _contents(value: JsonObject) -> Iterator[JsonObject]:
+    """The objects that have the contents of messages. In an edit, and in an echo of Meta's agent, they are one level
+    deeper.
+    """
     for holder in (value, member(value, "standby")):
         for _, message in objects(holder, "messages") or objects(holder, "message_echoes"):
-            # An edit, and an echo of Meta's agent, have the message one level deeper.
-            for content in (message, member(message, "message"), member(member(message, "edit"), "message")):
-                for kind in MEDIA_TYPES & content.keys():
-                    media_id = member(content, kind).get("id")
-                    if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
-                        yield media_id
+            yield from (message, member(message, "message"), member(member(message, "edit"), "message"))
 
 
 def record_media(media: Sequence[Media]) -> Statements[None]:

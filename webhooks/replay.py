@@ -405,9 +405,10 @@ def _release_one(endpoint_id: UUID) -> int:
 def _oldest_due_age() -> float:
     """The age of the oldest due chunk, without endpoints whose chunks have to wait."""
     due = ReplayChunk.objects.filter(due_at__lte=Now(), endpoint__status=Endpoint.Status.ACTIVE)
-    by_endpoint = due.values_list("endpoint__tenant_id", "endpoint_id").annotate(Min("due_at"))
+    by_endpoint = due.values_list("endpoint__tenant_id", "endpoint_id").annotate(oldest=Min("due_at"))
     with connection.cursor() as cursor:
-        oldest = min((at for *whose, at in by_endpoint if _has_room(cursor, *whose)), default=None)
+        waiting = by_endpoint.order_by("oldest")
+        oldest = next((at for *endpoint, at in waiting if _has_room(cursor, *endpoint)), None)
     return max(0.0, (now() - oldest).total_seconds()) if oldest else 0.0
 
 

@@ -287,7 +287,10 @@ def _look_on(raw: bytes, idx: int, problems: Problems) -> NoReturn:
 
 def recipient_of(content: bytes) -> str | None:
     """The recipient in a body made by `outgoing`, as the caller wrote it. None for a group."""
-    to = _decode_recipient(content)
+    return _written(_decode_recipient(content))
+
+
+def _written(to: _Recipient) -> str | None:
     if to.recipient_type and bytes(to.recipient_type) == b'"group"':
         return None
     if not _is_given(to.to):
@@ -302,10 +305,11 @@ def customers_of(content: bytes, *, country_code: str) -> set[str]:
     A phone number without `+` may lack the business number's `country_code`, so the result has both forms. Each also
     has its form in WhatsApp (`wa_ids_of`).
     """
-    written = recipient_of(content)
+    to = _decode_recipient(content)
+    written = _written(to)
     if written is None:
         return set()
-    beside = _text(_decode_recipient(content).recipient) or written
+    beside = _text(to.recipient) or written
     user_ids = {name for name in (written, beside) if outbound.is_user_id(name)}
     digits = phone_digits(written)
     if digits is None:

@@ -102,7 +102,7 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
             if hours is not None and zones is not None:
                 batch.customer_hours = hours.within(zones).stored()
                 _set_time(batch, send_at)
-                references.move(batch)
+                references.follow_send_at(batch)
             batch.save(update_fields=["body_bytes", "customer_hours", *TIME_COLUMNS])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
@@ -130,7 +130,7 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
             raise Conflict(f"This batch is {status}.", details={"status": batch.status})
         _set_time(batch, send_at)
         batch.save(update_fields=TIME_COLUMNS)
-        references.move(batch)
+        references.follow_send_at(batch)
         transaction.on_commit(wake, robust=True)
     return batch
 

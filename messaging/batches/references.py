@@ -43,7 +43,7 @@ SET batch_id = CASE WHEN known.created_at < %(expired)s THEN excluded.batch_id E
 RETURNING ref_hash, batch_id, idx
 """
 
-_MOVE = """
+_FOLLOW_SEND_AT = """
 UPDATE messaging_messagereference r SET created_at = GREATEST(now(), %(send_at)s)
 FROM (
     SELECT ref_hash FROM messaging_messagereference
@@ -101,13 +101,13 @@ def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
     }
 
 
-def move(batch: Batch) -> None:
+def follow_send_at(batch: Batch) -> None:
     """Count the 30 days of a batch's references from its changed `send_at`. Runs inside a transaction."""
     named = batch.items.filter(message_ref__isnull=False).values_list("message_ref", flat=True)
     if hashes := [_hash(reference) for reference in named if reference is not None]:
         with connection.cursor() as cursor:
             cursor.execute(
-                _MOVE,
+                _FOLLOW_SEND_AT,
                 {
                     "tenant_id": batch.tenant_id,
                     "environment": batch.environment,

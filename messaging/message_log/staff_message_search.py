@@ -45,10 +45,9 @@ def find_of_customer(wa_ids: Sequence[str]) -> list[Message]:
 
     Empty when the database takes longer than three seconds.
     """
-    first_month = now().date()
+    first_month = now().date().replace(day=1)
     for _ in range(2):
-        first_month = first_month.replace(day=1) - timedelta(days=1)
-    first_month = first_month.replace(day=1)
+        first_month = (first_month - timedelta(days=1)).replace(day=1)
     return _everywhere(_OF_CUSTOMER_EVERYWHERE, wa_ids=list(wa_ids), first_month=first_month)
 
 
