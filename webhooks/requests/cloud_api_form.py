@@ -6,12 +6,13 @@ puts the item back into a list, as the only item.
 """
 
 import re
+from typing import Any
 
 import orjson
 
 from gateway import ids
 from gateway.upstream.media import media_url
-from gateway.upstream.notifications.lossless_json import JsonObject, objects
+from gateway.upstream.notifications.lossless_json import JsonObject
 from gateway.upstream.notifications.split_by_tenant import Splitter
 from webhooks.events.envelope import Envelope
 
@@ -35,7 +36,6 @@ _FIELDS = {
     "user.preferences": "user_preferences",
 }
 """The field of each event type whose `data` does not name the field."""
-_WITH_MESSAGES = ("messages", "message_echoes")
 
 
 def notification(event: Envelope) -> bytes:
@@ -51,8 +51,6 @@ def notification(event: Envelope) -> bytes:
         del data["kind"]
     value = _with_list(data, list_name)
     _replace_media_urls(value)
-    if isinstance(value.get("standby"), dict):
-        _replace_media_urls(value["standby"])
     # Meta adds a time to changes that are not messages, and libraries read it there.
     event_id = ids.decode(ids.EVENT, event.id)
     time = {"time": ids.milliseconds(event_id) // 1000} if event_id and not list_name else {}
@@ -76,17 +74,24 @@ def _echoes(event: Envelope) -> str:
     return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
 
 
-def _replace_media_urls(holder: JsonObject) -> None:
-    """Replace Meta's media URLs by URLs of the service. Meta's URLs require the account's token."""
-    for name in _WITH_MESSAGES:
-        for _, message in objects(holder, name):
-            for content in message.values():
-                if isinstance(content, dict) and {"url", "id", "mime_type"} <= content.keys():
-                    media_id = str(content["id"])
-                    if media_id.isascii() and media_id.isdigit():
-                        content["url"] = media_url(media_id)
-                    else:
-                        del content["url"]
+def _replace_media_urls(value: JsonObject) -> None:
+    """Replace Meta's media URLs by URLs of the service, at any depth: edits and standby chats nest their messages.
+
+    Meta's URLs require the account's token.
+    """
+    waiting: list[Any] = [value]
+    while waiting:
+        content = waiting.pop()
+        if isinstance(content, list):
+            waiting += content
+        elif isinstance(content, dict):
+            waiting += content.values()
+            if {"url", "id", "mime_type"} <= content.keys():
+                media_id = str(content["id"])
+                if media_id.isascii() and media_id.isdigit():
+                    content["url"] = media_url(media_id)
+                else:
+                    del content["url"]
 
 
 def _cut_out(event: Envelope) -> bytes:

@@ -164,6 +164,16 @@ def test_media_are_at_the_services_own_address(name: str, settings: Settings) ->
     assert "url" not in sent("no/../number")
 
 
+def test_no_notification_has_metas_own_address_of_media_at_any_depth() -> None:
+    replaced = set()
+    for name, body in BODIES.items():
+        for draft in (draft for change in normalise(body).changes for draft in _delivered(change.drafts)):
+            sent = cloud_api_form.notification(stored(draft, body))
+            assert b"lookaside" not in sent, name
+            replaced.update([name] if b"/content" in sent else [])
+    assert {"messages__image", "messages__edit"} <= replaced
+
+
 def make(api: Api, receiver: Receiver, **members: Any) -> dict[str, Any]:
     answer = api.post(
         "/v1/webhooks", {"url": receiver.url, "format": "meta", "verify_token": "open sesame", **members}
