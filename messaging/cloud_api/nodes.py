@@ -87,6 +87,8 @@ NEVER_NAMED = (
 )
 _FOREIGN_PART = re.compile(r"(?!whatsapp_business_)\w*business\w*", re.IGNORECASE)
 """Matches a part of a path that leads to the business portfolio."""
+_TO_ANOTHER_OBJECT = frozenset({_ACCOUNT, "phone_numbers"})
+"""Parts of a path that lead from an object to an account or to a number."""
 
 
 def given_in(request: Request) -> Parameters:
@@ -141,6 +143,9 @@ class NodeView(GraphView):
             )
         if any(_FOREIGN_PART.fullmatch(part) for part in parts[:-1]):
             raise Forbidden("Requests about the business portfolio are not passed on.")
+        if request.method not in {"GET", "HEAD"} and _TO_ANOTHER_OBJECT.intersection(parts[:-1]):
+            # The service's own operations, such as that of `subscribed_apps`, are at these paths.
+            raise Forbidden("A change is passed on only if its path begins with the object that it changes.")
         _check_scope(request, found, edge, given)
         if found.kind == "number" and edge is None and request.method == "POST":
             if "webhook_url" in given.values:

@@ -425,6 +425,22 @@ class TestNodes:
         error_of(api.get(f"/v25.0/{account.waba_id}/x/Assigned_Users"), 403, 10)
         assert upstream_calls(simulator, account.waba_id) == []
 
+    @pytest.mark.parametrize(
+        "edge",
+        [
+            "whatsapp_business_account/subscribed_apps",
+            "username/Whatsapp_Business_Account/subscribed_apps",
+            "whatsapp_business_account/phone_numbers/1234567/deregister",
+            "phone_numbers/1234567/register",
+        ],
+    )
+    def test_a_change_through_another_object_is_not_passed_on(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator, edge: str
+    ) -> None:
+        for method in ("POST", "DELETE"):
+            error_of(api.request(method, f"/v25.0/{number.phone_number_id}/{edge}"), 403, 10)
+        assert upstream_calls(simulator, number.phone_number_id) == []
+
     def test_an_id_that_nothing_named_costs_no_call(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator, group: str
     ) -> None:
