@@ -358,8 +358,8 @@ def test_a_reference_is_known_for_30_days(
         Batch.objects.create(tenant=tenant, environment="live", phone_number_id="1", total=1, rate_per_sec=80)
         for _ in range(2)
     )
-    references.acquire(first, ["order-1"])
+    references.acquire(first, [(0, "order-1")])
     MessageReference.objects.update(created_at=START - age)
-    assert bool(references.acquire(second, ["order-1"])) == is_known
+    assert bool(references.acquire(second, [(0, "order-1")])) == is_known
     clock.moment += MOMENT * 2
-    assert not references.acquire(second, ["order-1"]), "a repetition does not extend the 30 days"
+    assert not references.acquire(second, [(0, "order-1")]), "a repetition does not extend the 30 days"

@@ -229,6 +229,14 @@ SET status = 'pending', claimed_by = NULL, http_status = NULL, response = NULL, 
 WHERE batch_id = %s AND status = 'failed' AND body <> ''
 """
 
+_SKIP_DUPLICATES = """
+UPDATE messaging_batchitem item
+SET status = 'skipped', body = '', claimed_by = NULL, http_status = NULL, response = NULL, event_id = NULL,
+    sent_at = NULL, first_batch_id = other.batch_id, first_idx = other.idx
+FROM unnest(%(items)s::int[], %(batches)s::uuid[], %(places)s::int[]) AS other (item, batch_id, idx)
+WHERE item.batch_id = %(batch_id)s AND item.idx = other.item
+"""
+
 
 def end_leases_of_dead(dead_workers: DeadWorkers) -> None:
     """End the leases of workers that died, so that others can claim their batches. `dead_workers` finds them in
@@ -442,6 +450,28 @@ def skip_unsent(batch: Batch) -> None:
         cursor.execute(_SKIP_UNSENT, [batch.id])
         skipped = [reference for (reference,) in cursor if reference is not None]
     references.release(skipped, tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.id)
+
+
+def skip_failed_duplicates(batch: Batch) -> int:
+    """Skip the failed items that still have their body, but whose `message_ref` another item has acquired, because
+    their 30 days were over. Returns the number of items.
+
+    Runs inside a transaction that has locked the batch's row.
+    """
+    failed = batch.items.filter(status=BatchItem.Status.FAILED, message_ref__isnull=False).exclude(body=b"")
+    others = references.acquire(batch, failed.values_list("idx", "message_ref"))
+    if others:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _SKIP_DUPLICATES,
+                {
+                    "batch_id": batch.id,
+                    "items": list(others),
+                    "batches": [place.batch_id for place in others.values()],
+                    "places": [place.idx for place in others.values()],
+                },
+            )
+    return len(others)
 
 
 def requeue_failed(batch: Batch) -> int:

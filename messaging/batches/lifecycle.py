@@ -151,7 +151,8 @@ def cancel(found: Batch) -> Batch:
 
 
 def retry(found: Batch) -> Batch:
-    """Queue the failed items that were certainly not sent. Raises Conflict when there are no such items.
+    """Queue the failed items that were certainly not sent. Raises Conflict when there are no such items. An item whose
+    `message_ref` now belongs to another item is skipped instead.
 
     Only a completed batch can be retried, so no runner holds it. Queued items are then claimed and counted like new
     items.
@@ -160,12 +161,13 @@ def retry(found: Batch) -> Batch:
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.COMPLETED:
             raise Conflict("Only a completed batch can be retried.", details={"status": batch.status})
+        skipped = held_batch.skip_failed_duplicates(batch)
         queued = held_batch.requeue_failed(batch)
         if not queued:
             raise Conflict(
                 "No failed item of this batch can be sent again.", details={"status": batch.status}
             )
-        batch.failed -= queued
+        batch.failed -= queued + skipped
         batch.retries += 1
         batch.status, batch.completed_at = Batch.Status.QUEUED, None
         batch.save(update_fields=["failed", "retries", "status", "completed_at"])
@@ -235,7 +237,7 @@ def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str
     """
     stored = 0
     problems = batch_body.Problems()
-    others = references.acquire(batch, (item.reference for item in body.messages))
+    others = references.acquire(batch, ((idx, item.reference) for idx, item in enumerate(body.messages)))
     with (
         # Wraps psycopg's errors here, because Django does not wrap errors of COPY.
         connection.wrap_database_errors,

@@ -1,6 +1,7 @@
 """References of messages. If several batch items have the same `message_ref`, only one is sent within 30 days.
 
-The 30 days count from the time at which the batch begins: its creation, or a later `send_at`.
+The 30 days count from the time at which the batch begins: its creation, or a later `send_at`. If they are over when an
+item is sent again, they begin anew.
 
 So a caller can send the rows of an interrupted job again, in any batch, and no customer gets a message twice. A
 reference belongs to the first item stored with it. If that item is skipped before it was sent, the reference is
@@ -68,13 +69,13 @@ WHERE (r.tenant_id, r.environment, r.ref_hash) = (released.tenant_id, released.e
 """
 
 
-def acquire(batch: Batch, references: Iterable[str | None]) -> dict[int, Place]:
-    """Acquire the references of a batch's items, given in the items' order.
+def acquire(batch: Batch, references: Iterable[tuple[int, str | None]]) -> dict[int, Place]:
+    """Acquire the references of a batch's items, given with the items' positions.
 
     For each item whose reference belongs to another item, returns that other item. Runs inside a transaction.
     """
     places: dict[bytes, list[int]] = {}
-    for idx, reference in enumerate(references):
+    for idx, reference in references:
         if reference is not None:
             places.setdefault(_hash(reference), []).append(idx)
     if not places:

@@ -178,6 +178,43 @@ def test_the_thirty_days_of_a_batch_that_is_sent_later_begin_when_it_is_sent(
         ]
 
 
+def test_a_retry_after_the_thirty_days_sends_no_message_that_another_batch_has(
+    api: Api, number: PhoneNumber
+) -> None:
+    first = store(api, number, "visit-1", "visit-2", "visit-3", None)
+    BatchItem.objects.filter(idx__lt=3).update(status="failed")
+    Batch.objects.update(status="completed", completed_at=now(), failed=3, accepted=1)
+    for idx in (0, 1):
+        MessageReference.objects.filter(idx=idx).update(created_at=now() - timedelta(days=31))
+    other = store(api, number, "visit-1")
+
+    answer = api.post(f"{PATH}/{first}/retry")
+    assert answer.status_code == 202, answer.content
+    body = answer.json()
+    assert (body["status"], body["accepted"], body["failed"]) == ("queued", 1, 0)
+    assert items(api, first) == [
+        ("skipped", "visit-1", {"batch_id": other, "idx": 0}),
+        ("pending", "visit-2", None),
+        ("pending", "visit-3", None),
+        ("pending", None, None),
+    ]
+    assert bytes(BatchItem.objects.get(idx=0, message_ref="visit-1", status="skipped").body) == b""
+    # The 30 days of the message that is sent again begin anew.
+    third = store(api, number, "visit-2")
+    assert items(api, third) == [("skipped", "visit-2", {"batch_id": first, "idx": 1})]
+
+
+def test_a_retry_of_messages_that_another_batch_has_changes_nothing(api: Api, number: PhoneNumber) -> None:
+    first = store(api, number, "visit-1")
+    BatchItem.objects.update(status="failed")
+    Batch.objects.update(status="completed", completed_at=now(), failed=1)
+    MessageReference.objects.update(created_at=now() - timedelta(days=31))
+    store(api, number, "visit-1")
+    assert_error(api.post(f"{PATH}/{first}/retry"), 409, "conflict")
+    assert items(api, first) == [("failed", "visit-1", None)]
+    assert api.get(f"{PATH}/{first}").json()["failed"] == 1
+
+
 @pytest.mark.django_db(transaction=True)
 def test_of_batches_at_once_one_sends_each_reference(
     tenant: Tenant, key: api_keys.NewKey, account: SimulatedAccount, monkeypatch: pytest.MonkeyPatch
