@@ -16,7 +16,7 @@ import orjson
 import yaml
 from django.conf import settings
 
-SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 130429, 131056})
+SHORT_THROTTLES = frozenset({4, 17, 32, 613, 80007, 80008, 130429, 131056})
 LONG_THROTTLES = frozenset({131048, 131064, 133016})
 """Codes that Meta also classes as throttling. A wait of seconds does not help against them."""
 LONG_THROTTLE_SECONDS = 3600

@@ -277,7 +277,14 @@ def _mark_unregistered(number: PhoneNumber, *, read_at: datetime) -> None:
         PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
 
 
-_TIERS = {250: "TIER_250", 1000: "TIER_1K", 2000: "TIER_2K", 10_000: "TIER_10K", 100_000: "TIER_100K"}
+_TIERS = {
+    -1: "TIER_UNLIMITED",
+    250: "TIER_250",
+    1000: "TIER_1K",
+    2000: "TIER_2K",
+    10_000: "TIER_10K",
+    100_000: "TIER_100K",
+}
 
 
 def apply_notification(
@@ -363,8 +370,11 @@ def _release(account: BusinessAccount, why: TakenAway, named: str = "") -> None:
 
 def _quality(account: BusinessAccount, value: Mapping[str, Any], phone_number_id: str | None) -> None:
     """Store the new limit, if the event contains one. The sync reads the quality, because these events do not contain
-    it.
+    it. In THROUGHPUT_UPGRADE, the limit TIER_UNLIMITED concerns the throughput.
     """
+    if value.get("event") == "THROUGHPUT_UPGRADE":
+        _numbers(account, phone_number_id).update(throughput_level="HIGH")
+        return
     limit = _tier(value.get("current_limit")) or _tier(value.get("max_daily_conversations_per_business"))
     if limit:
         _numbers(account, phone_number_id).update(messaging_limit_tier=limit)

@@ -355,7 +355,7 @@ class DebugTokenView(APIView):
             "type": "SYSTEM_USER",
             "application": settings.SERVICE_NAME,
             "is_valid": True,
-            "expires_at": 0,
+            "expires_at": int(asked.expires_at.timestamp()) if asked.expires_at else 0,
             "scopes": list(SCOPES),
             "granular_scopes": granular,
         }

@@ -100,7 +100,10 @@ def values_of(template: Mapping[str, Any]) -> dict[str, str]:
             else:
                 key = "header" if component == "header" else f"{component}_{part.get('index')}"
             value = parameter.get(kind)
-            values[key] = str(value.get("link", "") if isinstance(value, dict) else value)
+            if isinstance(value, dict):
+                # A file has a link; a currency and a time have the text that customers read.
+                value = value.get("link") or value.get("fallback_value", "")
+            values[key] = str(value)
     return values
 
 

@@ -405,7 +405,7 @@ class TestSubscriptions:
         number: PhoneNumber,
     ) -> None:
         data = api.get(f"/v25.0/debug_token?input_token={key.key}").json()["data"]
-        assert data["is_valid"] is True
+        assert (data["is_valid"], data["expires_at"]) == (True, 0)
         assert {scope["scope"]: scope["target_ids"] for scope in data["granular_scopes"]} == {
             "whatsapp_business_management": [account.waba_id],
             "whatsapp_business_messaging": [account.waba_id],
@@ -416,6 +416,10 @@ class TestSubscriptions:
             own = api_keys.create(name="s", environment=environment, tenant=number.tenant).key
             data = api.get(f"/v25.0/debug_token?input_token={own}").json()["data"]
             assert data["granular_scopes"][0]["target_ids"] == [waba_id], "those of the key's environment"
+        ends = now().replace(microsecond=0) + timedelta(days=7)
+        own = api_keys.create(name="s", environment="live", tenant=number.tenant, expires_at=ends).key
+        data = api.get(f"/v25.0/debug_token?input_token={own}").json()["data"]
+        assert data["expires_at"] == ends.timestamp()
         foreign = api_keys.create(name="s", environment="live", tenant=other_tenant).key
         for token in (foreign, "EAAnothing", ""):
             found = api.get(f"/v25.0/debug_token?input_token={token}").json()["data"]

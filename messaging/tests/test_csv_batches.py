@@ -286,6 +286,18 @@ def test_a_variable_in_the_header_is_filled_in_and_read_back() -> None:
     assert parameters.as_read({"components": [{"type": "FOOTER"}]}) == [("footer", "")]
 
 
+def test_a_currency_and_a_time_read_as_their_text() -> None:
+    currency = {
+        "type": "currency",
+        "currency": {"fallback_value": "₹12", "code": "INR", "amount_1000": 12_000},
+    }
+    time = {"type": "date_time", "date_time": {"fallback_value": "1 May"}}
+    template = {"components": [{"type": "body", "parameters": [currency, time]}]}
+    document = {"components": [{"type": "BODY", "text": "{{1}} until {{2}}"}]}
+    values = parameters.values_of(template)
+    assert parameters.as_read(document, values) == [("body", "₹12 until 1 May")]
+
+
 @pytest.mark.parametrize(
     "component",
     [

@@ -190,12 +190,18 @@ def test_other_accounts_are_untouched(number: PhoneNumber, other_tenant: Tenant)
                 (2000, "TIER_2K"),
                 (10_000, "TIER_10K"),
                 (100_000, "TIER_100K"),
-                (-1, None),
+                (-1, "TIER_UNLIMITED"),
+                (3, None),
             )
         ),
         ("business_capability_update", {"max_daily_conversation_per_phone": "TIER_100K"}, "TIER_100K"),
         ("business_capability_update", {"max_phone_numbers_per_business": 2}, None),
         ("phone_number_quality_update", {"event": "FLAGGED", "current_limit": 7}, None),
+        (
+            "phone_number_quality_update",
+            {"event": "THROUGHPUT_UPGRADE", "current_limit": "TIER_UNLIMITED"},
+            None,
+        ),
     ],
 )
 def test_a_new_messaging_limit_is_stored(
@@ -204,6 +210,14 @@ def test_a_new_messaging_limit_is_stored(
     notify(number, value, field)
     number.refresh_from_db()
     assert number.messaging_limit_tier == tier
+
+
+def test_a_higher_throughput_is_stored_and_changes_no_messaging_limit(number: PhoneNumber) -> None:
+    notify(number, {"event": "UPGRADE", "current_limit": "TIER_10K"}, "phone_number_quality_update")
+    upgrade = {"event": "THROUGHPUT_UPGRADE", "current_limit": "TIER_UNLIMITED"}
+    notify(number, upgrade, "phone_number_quality_update")
+    number.refresh_from_db()
+    assert (number.throughput_level, number.messaging_limit_tier) == ("HIGH", "TIER_10K")
 
 
 def test_an_approved_name_is_stored(number: PhoneNumber) -> None:

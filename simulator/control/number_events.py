@@ -50,7 +50,9 @@ def decide(sim: Simulator, number: Number, event: str) -> None:
         field = "phone_number_quality_update"
         before = number.messaging_limit_tier
         _change(number, event)
-        value |= {"event": event, "current_limit": number.messaging_limit_tier}
+        # In this event, Meta's limit is that of the throughput.
+        limit = "TIER_UNLIMITED" if event == "THROUGHPUT_UPGRADE" else number.messaging_limit_tier
+        value |= {"event": event, "current_limit": limit}
         if before != number.messaging_limit_tier:
             value["old_limit"] = before
     sim.state.changed()

@@ -363,6 +363,7 @@ def route_of(entry_id: str | None, value: JsonObject) -> Route:
             text(member(value, "metadata").get("phone_number_id"))
             or text(member(value, "recipient").get("phone_number_id"))
             or text(member(value, "phone_number_settings").get("phone_number_id"))
+            or (text(value.get("entity_id")) if value.get("entity_type") == "PHONE_NUMBER" else None)
         ),
         entry_id=entry_id,
         display_phone_number=_NOT_A_DIGIT.sub("", named) or None if named else None,

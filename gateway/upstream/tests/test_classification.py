@@ -26,7 +26,7 @@ def verdict_of(code: int | None, status: int = 400, *, usage: str = "{}") -> Ver
     return classify(GraphAnswer(status, orjson.dumps(body), {"X-Business-Use-Case-Usage": usage}, 1.0))
 
 
-@pytest.mark.parametrize("code", [4, 17, 32, 613, 80007, 130429])
+@pytest.mark.parametrize("code", [4, 17, 32, 613, 80007, 80008, 130429])
 def test_throttling_codes_are_429_whatever_their_status(code: int) -> None:
     assert verdict_of(code) == Verdict(429, code, SOON)
     assert verdict_of(code, 403) == Verdict(429, code, SOON)
