@@ -123,9 +123,25 @@ class Statuses:
                 "type": "regular",
                 "category": category,
             }
+        if message.body.get("recipient_type") == "group":
+            self._send_of_group(account, number, entry)
+            return
         self._publish(
             account, number, entry, contacts=[contact(self._state, account, message.customer, username=False)]
         )
+
+    def _send_of_group(self, account: Account, number: Number, entry: dict[str, Any]) -> None:
+        """Send one status for each participant. A group without participants gets one status that names nobody."""
+        group = self._state.objects.get(f"{number.id}/groups", {}).get(entry["recipient_id"], {})
+        participants = group.get("participants", [])
+        for participant in participants:
+            wa_id, user_id = names(self._state, account, participant["wa_id"])
+            named = {"recipient_participant_id": wa_id, "recipient_participant_user_id": user_id}
+            person = contact(self._state, account, participant["wa_id"], username=False)
+            of_one = {**entry, **{name: id_ for name, id_ in named.items() if id_}}
+            self._publish(account, number, of_one, contacts=[person])
+        if not participants:
+            self._publish(account, number, entry, contacts=None)
 
     def _fail(self, message: Message, code: int, details: str | None) -> None:
         if message.id not in self._state.messages:

@@ -56,27 +56,24 @@ class Throttle:
             self._pairs = {pair: at for pair, at in self._pairs.items() if at > now}
         self._pairs[key] = full_at + _PAIR_INTERVAL
 
-    def take_call(self, waba_id: str, *, registered: bool) -> dict[str, Any] | None:
-        """Count a management call. Returns the content of `X-Business-Use-Case-Usage`, or raises error 80007."""
+    def take_call(self, waba_id: str, *, registered: bool) -> tuple[dict[str, Any] | None, bool]:
+        """Count a management call. Returns the content of `X-Business-Use-Case-Usage`, and whether the call is within
+        the limit. Meta sends the header with both kinds of answers.
+        """
         if not self._settings.management:
-            return None
+            return None, True
         hour = int(time.time() // 3600)
         since, used = self._calls.get(waba_id, (hour, 0))
         used = used + 1 if since == hour else 1
         self._calls[waba_id] = (hour, used)
         limit = _CALLS_REGISTERED if registered else _CALLS
         minutes = 60 - int(time.time() % 3600 // 60)
-        if used > limit:
-            raise GraphError(80007)
         percent = used * 100 // limit
-        return {
-            waba_id: [
-                {
-                    "type": "whatsapp_business_management",
-                    "call_count": percent,
-                    "total_cputime": percent // 2,
-                    "total_time": percent // 2,
-                    "estimated_time_to_regain_access": minutes if percent >= 100 else 0,
-                }
-            ]
+        usage = {
+            "type": "whatsapp_business_management",
+            "call_count": percent,
+            "total_cputime": percent // 2,
+            "total_time": percent // 2,
+            "estimated_time_to_regain_access": minutes if percent >= 100 else 0,
         }
+        return {waba_id: [usage]}, used <= limit

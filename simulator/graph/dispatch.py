@@ -90,7 +90,10 @@ class Call:
         if not self.token.may_manage:
             raise GraphError(10, message="(#10) Application does not have permission for this action")
         numbers = (self.sim.state.numbers[number_id] for number_id in account.numbers)
-        self.usage = self.sim.throttle.take_call(wanted, registered=any(n.registered for n in numbers))
+        registered = any(number.registered for number in numbers)
+        self.usage, is_within = self.sim.throttle.take_call(wanted, registered=registered)
+        if not is_within:
+            raise GraphError(80007)
         return account
 
     def source_account(self) -> Account:

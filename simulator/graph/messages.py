@@ -14,6 +14,7 @@ from simulator.customer_messages import magic
 from simulator.customers import resolve
 from simulator.errors import GraphError
 from simulator.graph.dispatch import CREDENTIALS, Call, Table
+from simulator.graph.groups import owner_of
 from simulator.graph.media_checks import check_media_ids, media_problem
 from simulator.graph.message_checks import CHECKS, bad, check, missing
 from simulator.graph.schema import with_objects
@@ -191,6 +192,8 @@ def _recipient(call: Call, number: Number, body: dict[str, Any]) -> tuple[str, d
     if not isinstance(to, str) or not to:
         raise bad("to", "is not a valid recipient")
     if body.get("recipient_type", "individual") == "group":
+        if owner_of(call.sim, to) is not number:
+            raise GraphError(131041)
         return to, {"input": to, "wa_id": to}, True
     digits = to.translate(_NOT_DIGITS)
     if not digits.isdigit() or not digits.isascii() or digits.startswith("0") or not 5 <= len(digits) <= 15:

@@ -52,6 +52,11 @@ def check_parameters(template: Template, components: Sequence[Any]) -> dict[str,
             rendered["footer"] = component.get("text")
         elif kind == "BUTTONS":
             rendered["buttons"] = _check_buttons(component, components)
+    kinds = {str(component.get("type", "")).lower() for component in template.components}
+    for kind in {"header", "body"} - kinds:
+        _count(kind, 0, len(given.get(kind, [])))
+    if "buttons" not in kinds:
+        _check_buttons({}, components)
     if len(rendered["body"]) > _LONGEST_BODY:
         raise GraphError(132005, "body: the filled text is too long")
     return rendered
@@ -142,6 +147,8 @@ def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> l
                 raise GraphError(131009, "button index is not a number")
             sent[int(position)] = item.get("parameters") or []
     rendered = []
+    for index in sent.keys() - range(len(component.get("buttons") or [])):
+        _count(f"button at index {index}", 0, len(sent[index]))
     for index, button in enumerate(component.get("buttons") or []):
         kind = str(button.get("type", "")).upper()
         needs = (

@@ -123,11 +123,49 @@ async def test_a_group_from_its_making_to_its_end(graph: Graph, gateway: Gateway
     assert (await graph.call("GET", group_id))[1]["error"]["error_subcode"] == 33
 
 
+async def new_group(graph: Graph) -> str:
+    """The id of a new group with two participants."""
+    subject = {"messaging_product": "whatsapp", "subject": "Friends"}
+    await answer(graph, "POST", f"{NUMBER}/groups", json=subject)
+    group_id: str = (await answer(graph, "GET", f"{NUMBER}/groups"))["data"]["groups"][0]["id"]
+    users = {"participants": [{"user": CUSTOMER}, {"user": "919812345679"}]}
+    await answer(graph, "POST", f"{group_id}/participants", json=users)
+    return group_id
+
+
+async def test_a_message_to_a_group_has_statuses_of_each_participant(graph: Graph, gateway: Gateway) -> None:
+    group_id = await new_group(graph)
+    body = {"messaging_product": "whatsapp", "recipient_type": "group", "to": group_id, "type": "text"}
+    sent = await answer(graph, "POST", f"{NUMBER}/messages", json={**body, "text": {"body": "Hi"}})
+
+    def delivered() -> Any:
+        values = [change["value"] for change in gateway.changes if "statuses" in change["value"]]
+        found = [value for value in values if value["statuses"][0]["status"] == "delivered"]
+        return found if len(found) == 2 else None
+
+    people = set()
+    for value in await until(delivered):
+        (status,), (person,) = value["statuses"], value["contacts"]
+        assert (status["id"], status["recipient_id"]) == (sent["messages"][0]["id"], group_id)
+        assert status["recipient_type"] == "group"
+        assert person["wa_id"] == status["recipient_participant_id"]
+        assert person["user_id"] == status["recipient_participant_user_id"]
+        people.add(person["wa_id"])
+    assert people == {CUSTOMER, "919812345679"}
+
+
+async def test_a_message_to_a_group_that_the_number_does_not_have_is_refused(graph: Graph) -> None:
+    body = {"messaging_product": "whatsapp", "recipient_type": "group", "to": CUSTOMER, "type": "text"}
+    status, refused = await graph.call("POST", f"{NUMBER}/messages", json={**body, "text": {"body": "Hi"}})
+    assert (status, refused["error"]["code"]) == (400, 131041)
+
+
 async def test_a_message_is_pinned_in_a_group_alone(graph: Graph) -> None:
     pin = {"type": "pin", "message_id": "wamid.X", "expiration_days": 4}
-    body = {"messaging_product": "whatsapp", "recipient_type": "group", "to": "Y2FwaV9ncm91cA", "type": "pin"}
+    group_id = await new_group(graph)
+    body = {"messaging_product": "whatsapp", "recipient_type": "group", "to": group_id, "type": "pin"}
     sent = await answer(graph, "POST", f"{NUMBER}/messages", json={**body, "pin": pin})
-    assert sent["messages"][0]["group_id"] == "Y2FwaV9ncm91cA"
+    assert sent["messages"][0]["group_id"] == group_id
     unpin = {"type": "unpin", "message_id": "wamid.X"}
     await answer(graph, "POST", f"{NUMBER}/messages", json={**body, "pin": unpin})
     for wrong in (

@@ -86,11 +86,20 @@ async def test_sending_fills_the_text(graph: Graph, gateway: Gateway) -> None:
         ([texts("Asha")], 132000),
         ([texts("Asha", "17", "x")], 132000),
         ([{"type": "body", "parameters": [{"type": "image"}, {"type": "text", "text": "x"}]}], 132012),
+        ([texts("Asha", "17"), {**texts("x"), "type": "header"}], 132000),
+        ([texts("Asha", "17"), {**texts("x"), "type": "button", "sub_type": "url", "index": "0"}], 132000),
     ],
 )
 async def test_parameters_must_fit(graph: Graph, components: list[dict[str, Any]], code: int) -> None:
     await approved(graph)
     assert (await send(graph, components))[1]["error"]["code"] == code
+
+
+async def test_a_parameter_of_a_button_that_the_template_lacks_is_refused(graph: Graph) -> None:
+    await approved(graph, components=[BODY, {"type": "BUTTONS", "buttons": [URL_BUTTON]}])
+    buttons = [{**texts("x"), "type": "button", "sub_type": "url", "index": index} for index in "01"]
+    assert (await send(graph, [texts("Asha", "17"), buttons[0]]))[0] == 200
+    assert (await send(graph, [texts("Asha", "17"), *buttons]))[1]["error"]["code"] == 132000
 
 
 async def test_url_buttons_need_their_parameter(graph: Graph) -> None:

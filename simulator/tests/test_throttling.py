@@ -79,11 +79,14 @@ def test_a_pair_has_a_burst_and_then_one_in_six_seconds(clock: Clock) -> None:
 def test_management_calls_have_an_hourly_limit(clock: Clock) -> None:
     throttle = Throttle(Throttling())
     for _ in range(200):
-        usage = throttle.take_call("100", registered=False)
+        usage, is_within = throttle.take_call("100", registered=False)
+        assert is_within
     assert usage is not None
     assert usage["100"][0]["call_count"] == 100
-    with pytest.raises(GraphError, match="80007"):
-        throttle.take_call("100", registered=False)
-    throttle.take_call("100", registered=True)
+    usage, is_within = throttle.take_call("100", registered=False)
+    assert usage is not None
+    assert 0 < usage["100"][0]["estimated_time_to_regain_access"] <= 60
+    assert not is_within
+    assert throttle.take_call("100", registered=True)[1]
     clock.now += 3600
-    throttle.take_call("100", registered=False)
+    assert throttle.take_call("100", registered=False)[1]
