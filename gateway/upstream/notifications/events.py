@@ -177,9 +177,12 @@ def _old_messages(source: Source) -> Iterator[EventDraft]:
     value = source.value
     for name in ("messages", "message_echoes"):
         for index, item in objects(value, name):
+            # A file that the business sent comes in `messages`, too.
+            is_own = name == "message_echoes" or _is_own(source, item)
             to = Person(text(item.get("to")), text(item.get("to_user_id")))
-            person = to if name == "message_echoes" else _sender(item)
-            yield _old_message(source, item, f"{name}[{index}]", person, is_own=name == "message_echoes")
+            yield _old_message(
+                source, item, f"{name}[{index}]", to if is_own else _sender(item), is_own=is_own
+            )
     for place, piece in objects(value, "history"):
         for number, thread in objects(piece, "threads"):
             known = member(thread, "context")
@@ -194,7 +197,8 @@ def _is_own(source: Source, item: JsonObject) -> bool:
     said = member(item, "history_context").get("from_me")
     if isinstance(said, bool):
         return said
-    return text(item.get("from")) == source.route.display_phone_number
+    sender = text(item.get("from"))
+    return sender is not None and sender == source.route.display_phone_number
 
 
 def _old_message(source: Source, item: JsonObject, path: str, person: Person, *, is_own: bool) -> EventDraft:
