@@ -100,8 +100,19 @@ def migrate(
     )
     if account is None:
         raise InvalidRequest.of(waba_id="This is not one of your business accounts.")
+    return add(account, actor=actor, cc=cc, phone_number=phone_number)
+
+
+def add(
+    account: BusinessAccount, *, actor: Actor, cc: str, phone_number: str, body: bytes | None = None
+) -> GraphAnswer:
+    """Add a number to an account as `pending`, with the id in Meta's answer. `body` is the caller's own body for Meta.
+    Without it, the number is moved from another provider.
+    """
+    tenant_id, waba_id = account.tenant_id, account.waba_id
     actor.require_room(tenant_id=tenant_id)
-    answer = accepted_for(account, graph_of(account).migrate(waba_id, cc=cc, phone_number=phone_number))
+    graph = graph_of(account)
+    answer = accepted_for(account, graph.add(waba_id, cc=cc, phone_number=phone_number, body=body))
     if phone_number_id := answer.json().get("id"):
         digits = digits_of(cc) + digits_of(phone_number)
         with state.facts_change(tenant_id=tenant_id, waba_id=waba_id):
@@ -110,7 +121,7 @@ def migrate(
                 defaults={
                     "account": account,
                     "tenant_id": tenant_id,
-                    "environment": environment,
+                    "environment": account.environment,
                     "display_phone_number": f"+{digits}",
                     "digits": digits,
                 },

@@ -53,7 +53,7 @@ EVERYWHERE = {
     "phone_numbers/onboarding.py:_adopt_account": ONE_OWNER,
     "phone_numbers/onboarding.py:_adopt_number": ONE_OWNER,
     "phone_numbers/onboarding.py:numbers_allowed": ONE_OWNER,
-    "phone_numbers/registration.py:migrate": ONE_OWNER,
+    "phone_numbers/registration.py:add": ONE_OWNER,
     "phone_numbers/sandbox/control.py:add_number": OF_SANDBOX,
     "phone_numbers/sandbox/control.py:is_made": OF_SANDBOX,
     "phone_numbers/sandbox/control.py:make": OF_SANDBOX,

@@ -122,10 +122,12 @@ class Graph:
         """`POST /{PNID}/verify_code`."""
         return self._call("POST", f"{phone_number_id}/verify_code", orjson.dumps({"code": code}))
 
-    def migrate(self, waba_id: str, *, cc: str, phone_number: str) -> GraphAnswer:
-        """`POST /{WABA}/phone_numbers` for a number at another provider. The answer's `id` is the number's new id."""
-        body = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
-        return self._call("POST", f"{waba_id}/phone_numbers", orjson.dumps(body))
+    def add(self, waba_id: str, *, cc: str, phone_number: str, body: bytes | None = None) -> GraphAnswer:
+        """`POST /{WABA}/phone_numbers` with the caller's own bytes, or else for a number at another provider. The
+        answer's `id` is the number's new id.
+        """
+        moved = {"cc": cc, "phone_number": phone_number, "migrate_phone_number": True}
+        return self._call("POST", f"{waba_id}/phone_numbers", body or orjson.dumps(moved))
 
     def business_profile(self, phone_number_id: str) -> GraphAnswer:
         """`GET /{PNID}/whatsapp_business_profile` with every field."""

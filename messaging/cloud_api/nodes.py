@@ -221,8 +221,11 @@ def _sent_on(request: Request, found: Node, edge: str | None, given: Parameters)
         if found.kind == "account" and edge == "message_templates":
             # Stores the template at once. Callers will use its id soon, and an unknown id is rejected.
             return templates.create(account, body=given.body or b"{}", members=given.values)
+        asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
+        if found.kind == "account" and edge == "phone_numbers":
+            cc, digits = given.text("cc") or "", given.text("phone_number") or ""
+            return registration.add(account, cc=cc, phone_number=digits, **asked)
         if number is not None:
-            asked: dict[str, Any] = {"actor": Actor.of(request), "body": given.body or b"{}"}
             if edge == "register":
                 return registration.register(number, pin=given.text("pin"), **asked)
             if edge == "deregister":

@@ -169,6 +169,23 @@ def test_a_number_migrates_from_another_provider(
     assert api.get(moved).json()["connection_state"] == "connected"
 
 
+def test_a_number_that_was_added_at_metas_own_path_can_be_used_there(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    given = {"cc": "91", "phone_number": "9800555504", "migrate_phone_number": True}
+    answer = api.post(f"/v25.0/{account.waba_id}/phone_numbers", given)
+    assert answer.status_code == 200, answer.content
+    own_id = answer.json()["id"]
+    asked = {"code_method": "SMS", "language": "en_US"}
+    assert api.post(f"/v25.0/{own_id}/request_code", asked).json() == {"success": True}
+    code = simulator.number(account.waba_id, own_id)["verification_code"]
+    assert api.post(f"/v25.0/{own_id}/verify_code", {"code": code}).json()["success"] is True
+    registered = {"messaging_product": "whatsapp", "pin": "123456"}
+    assert api.post(f"/v25.0/{own_id}/register", registered).json() == {"success": True}
+    shown = api.get(f"/v1/numbers/{own_id}").json()
+    assert (shown["connection_state"], shown["display_phone_number"]) == ("connected", "+919800555504")
+
+
 def test_migrating_into_a_foreign_account_is_refused(other_api: Api, account: SimulatedAccount) -> None:
     body = {"waba_id": account.waba_id, "cc": "91", "phone_number": "9800555502"}
     error = assert_error(other_api.post("/v1/numbers/migrate", body), 400, "invalid_request")

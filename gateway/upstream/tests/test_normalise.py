@@ -453,7 +453,7 @@ def test_an_old_message_has_its_direction_and_its_status_of_then(
     ("sender", "is_own"), [("919800000001", True), ("919812345678", False), (None, False)]
 )
 def test_an_old_file_that_the_business_sent_is_its_own(sender: str | None, is_own: bool) -> None:
-    item = message(**{"from": sender}, to="919812345678" if is_own else "919800000001")
+    item: dict[str, Any] = {**message(), "from": sender, "to": "919812345678" if is_own else "919800000001"}
     metadata = {"phone_number_id": "2", "display_phone_number": "+91 98000 00001"}
     draft = drafts_of(notification("history", {"metadata": metadata, "messages": [item]}))[1]
     assert draft.message is not None
