@@ -4,7 +4,7 @@ Numbers, accounts and templates have tables of their own. Flows, groups, catalog
 recorded here when an answer or a notification names them. An unrecorded id belongs to nobody. The service never
 searches Meta for an id's owner, because one token may have access to the accounts of several businesses.
 
-A media file is recorded with its number, because Meta returns the file only to a request that names this number.
+A media file is recorded with its number, whose token can read the file.
 """
 
 import re

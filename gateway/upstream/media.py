@@ -64,13 +64,17 @@ class MediaGraph:
         headers = {**call.headers, "Content-Type": body.content_type}
         return blocking_client.send(replace(call, headers=headers, body=body))
 
-    def info(self, media_id: str) -> GraphAnswer:
-        """`GET /{MEDIA}`: type, size, hash and the address of the bytes, if the media belongs to the number."""
-        return self._call("GET", media_id)
+    def info(self, media_id: str, *, is_own: bool) -> GraphAnswer:
+        """`GET /{MEDIA}`: type, size, hash and the address of the bytes.
 
-    def delete(self, media_id: str) -> GraphAnswer:
-        """`DELETE /{MEDIA}`, if the media belongs to the number."""
-        return self._call("DELETE", media_id)
+        Unless the media is known to be the number's own, Meta compares the number. For received media, Meta refuses a
+        call that names a number.
+        """
+        return self._call("GET", media_id, is_own=is_own)
+
+    def delete(self, media_id: str, *, is_own: bool) -> GraphAnswer:
+        """`DELETE /{MEDIA}`. Meta compares the number as for `info`."""
+        return self._call("DELETE", media_id, is_own=is_own)
 
     def bytes_at(self, url: str, *, asked: Mapping[str, str] | None = None) -> Stream:
         """The bytes at the address of an info call. `asked` are headers such as `Range`.
@@ -101,13 +105,13 @@ class MediaGraph:
             and port in {None, 443}
         )
 
-    def _call(self, method: str, media_id: str) -> GraphAnswer:
+    def _call(self, method: str, media_id: str, *, is_own: bool) -> GraphAnswer:
         return request(
             environment=self.environment,
             method=method,
             path=media_id,
             token=self.token,
-            params={"phone_number_id": self.phone_number_id},
+            params=None if is_own else {"phone_number_id": self.phone_number_id},
         )
 
 

@@ -1,12 +1,12 @@
 """Describes, streams and deletes media files at the upstream. The service stores no file (specification 1).
 
 A media file belongs to a number. The caller can name the number with `from`. Otherwise it is the number that received
-or uploaded the file (`known_nodes.py`), else the number with the most recent customer message. Every request to the
-upstream names the number. So the upstream answers only for that number's files, even if the token has access to more.
+or uploaded the file (`known_nodes.py`), else the number with the most recent customer message. A request for a file
+that is not recorded names the number. So the upstream answers only for that number's files, even if the token has
+access to more.
 """
 
 import re
-from collections.abc import Callable
 from http import HTTPStatus
 from uuid import UUID
 
@@ -74,9 +74,7 @@ def info(
     *, tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within = None
 ) -> HttpResponse:
     """The upstream's description of a media file, verbatim. Raises NotFound if the id is not that of a media file."""
-    _, answer, verdict = _ask(
-        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
-    )
+    _, _, answer, verdict = _described(tenant_id, environment, media_id, from_, within)
     _require_media(answer, verdict)
     return passed_through(answer, verdict)
 
@@ -90,12 +88,10 @@ def delete(
     The file is described before it is deleted. The upstream compares the number only for media files. So deletion
     without this check could delete any other object that the token has access to, even one of another tenant.
     """
-    number, answer, verdict = _ask(
-        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
-    )
+    number, is_own, answer, verdict = _described(tenant_id, environment, media_id, from_, within)
     _require_media(answer, verdict)
     if verdict.ok:
-        answer = graph_of(number).delete(media_id)
+        answer = graph_of(number).delete(media_id, is_own=is_own)
         verdict = verdict_of(number, answer)
     if verdict.ok:
         media = known_nodes.Media(tenant_id, environment, media_id, number.phone_number_id)
@@ -122,9 +118,7 @@ def download(
     The answer is an attachment with the upstream's file name. If the upstream's stream breaks off, the answer ends
     before its Content-Length.
     """
-    number, answer, verdict = _ask(
-        tenant_id, environment, media_id, from_, within, lambda graph: graph.info(media_id)
-    )
+    number, _, answer, verdict = _described(tenant_id, environment, media_id, from_, within)
     if not verdict.ok:
         return passed_through(answer, verdict)
     url = answer.json().get("url")
@@ -157,24 +151,24 @@ def _require_media(answer: GraphAnswer, verdict: Verdict) -> None:
         raise NotFound("There is no such media.")
 
 
-def _ask(
-    tenant_id: UUID,
-    environment: str,
-    media_id: str,
-    from_: str | None,
-    within: Within,
-    question: Callable[[MediaGraph], GraphAnswer],
-) -> tuple[Sender, GraphAnswer, Verdict]:
-    """Send a request for a media file to the upstream, with the number in `from` or the file's recorded number."""
+def _described(
+    tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within
+) -> tuple[Sender, bool, GraphAnswer, Verdict]:
+    """The upstream's description of a media file, asked for the number in `from` or the file's recorded number.
+
+    Returns that number, whether the file is recorded with it, the answer and its verdict.
+    """
     if not known_nodes.MEDIA_ID.fullmatch(media_id):
         raise NotFound("There is no such media.")
-    number = _number(tenant_id, environment, media_id, from_, within)
-    answer = question(graph_of(number))
+    recorded = known_nodes.number_of_media(tenant_id=tenant_id, environment=environment, media_id=media_id)
+    number = _number(tenant_id, environment, recorded, from_, within)
+    is_own = number.phone_number_id == recorded
+    answer = graph_of(number).info(media_id, is_own=is_own)
     verdict = verdict_of(number, answer)
     if not verdict.ok and _is_no_such_object(answer):
         reason = known_nodes.why_media_gone(tenant_id=tenant_id, environment=environment, media_id=media_id)
         raise MediaNotThere(reason, answer.json().get("error"))
-    return number, answer, verdict
+    return number, is_own, answer, verdict
 
 
 def _is_no_such_object(answer: GraphAnswer) -> bool:
@@ -182,13 +176,14 @@ def _is_no_such_object(answer: GraphAnswer) -> bool:
     return isinstance(error, dict) and (error.get("code"), error.get("error_subcode")) == NO_SUCH_OBJECT
 
 
-def _number(tenant_id: UUID, environment: str, media_id: str, from_: str | None, within: Within) -> Sender:
+def _number(
+    tenant_id: UUID, environment: str, recorded: str | None, from_: str | None, within: Within
+) -> Sender:
     if from_ is not None:
         return required_sender(
             tenant_id=tenant_id, environment=environment, from_=from_.strip(), within=within
         )
-    named = known_nodes.number_of_media(tenant_id=tenant_id, environment=environment, media_id=media_id)
-    number = sender(tenant_id=tenant_id, environment=environment, from_=named) if named else None
+    number = sender(tenant_id=tenant_id, environment=environment, from_=recorded) if recorded else None
     if number is not None and not is_within(within, number):
         raise NotFound("There is no such media.")
     if number is None:

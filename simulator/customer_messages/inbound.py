@@ -154,7 +154,7 @@ def _media(kind: str) -> Callable[[Simulator, Number, Source], dict[str, Any]]:
             data = base64.b64decode(str(encoded), validate=True)
         mime_type, filename = given.pop("mime_type", mime_type), given.pop("filename", filename)
         media = sim.state.media.store(
-            number, data=data, mime_type=mime_type, filename=filename, days=INBOUND_DAYS
+            number, data=data, mime_type=mime_type, filename=filename, days=INBOUND_DAYS, is_received=True
         )
         content: dict[str, Any] = {
             **given,

@@ -113,6 +113,9 @@ def _media(call: Call) -> Media:
     asked_for = call.request.query.get("phone_number_id")
     if media is None or not call.token.opens(media.waba_id):
         raise no_such_object(call.node, call.request.method)
+    if asked_for and media.is_received:
+        # Meta compares the number with the one that uploaded the file.
+        raise invalid_parameter("Param phone_number_id is not a valid whatsapp business phone number id ID")
     if asked_for and asked_for != media.phone_number_id:
         raise no_such_object(call.node, call.request.method)
     return media

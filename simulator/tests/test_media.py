@@ -104,6 +104,8 @@ async def test_a_customers_picture_can_be_fetched(graph: Graph, gateway: Gateway
     async with graph.client.get(path, headers={"Authorization": f"Bearer {TOKEN}"}) as response:
         assert await response.read() == b"picture"
     assert (await graph.call("GET", image["id"]))[1]["mime_type"] == "image/jpeg"
+    status, refused = await graph.call("GET", image["id"], params={"phone_number_id": NUMBER})
+    assert (status, refused["error"]["code"], "error_subcode" in refused["error"]) == (400, 100, False)
 
 
 async def session(graph: Graph, length: int, kind: str = "image/jpeg") -> str:

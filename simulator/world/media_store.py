@@ -31,7 +31,16 @@ class MediaStore:
         media = self._by_id.get(media_id)
         return None if media is None or media.expires_at < time.time() else media
 
-    def store(self, number: Number, *, data: bytes, mime_type: str, filename: str | None, days: int) -> Media:
+    def store(
+        self,
+        number: Number,
+        *,
+        data: bytes,
+        mime_type: str,
+        filename: str | None,
+        days: int,
+        is_received: bool = False,
+    ) -> Media:
         """Store a file for `days`. When the files of its account exceed their limit, the account's oldest files are
         dropped. When all files together exceed their limit, the oldest of all are dropped.
         """
@@ -44,6 +53,7 @@ class MediaStore:
             sha256=hashlib.sha256(data).digest(),
             data=data,
             expires_at=time.time() + days * 86400,
+            is_received=is_received,
         )
         own = self._of_account[media.waba_id]
         self._by_id[media.id] = own[media.id] = media

@@ -175,6 +175,8 @@ class Media:
     sha256: bytes
     data: bytes
     expires_at: float
+    is_received: bool = False
+    """Whether a customer sent the file."""
 
 
 @dataclass(slots=True)
