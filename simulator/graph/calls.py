@@ -140,6 +140,7 @@ async def ring(request: web.Request) -> web.Response:
     if number is None:
         raise KeyError("such phone number")
     customer = remember(sim.state, sim.state.accounts[number.waba_id], body)
+    sim.state.messages.open_window(number.id, customer, time.time())
     row = _begin(sim, number, customer, _USER)
     _publish_call(sim, number, row, "connect", session={"sdp_type": "offer", "sdp": _SDP})
     return answer(_view(number, row), status=201)
@@ -169,6 +170,8 @@ async def act(request: web.Request) -> web.Response:
     if action not in OF_CUSTOMERS or (action != "hang_up" and row["direction"] == _USER):
         raise ValueError("action is hang_up; of a call to the customer also accept or reject")
     if action == "accept":
+        # A customer's call, and a customer's acceptance of a call, open the window for messages, too.
+        sim.state.messages.open_window(number.id, row["customer"], time.time())
         row["accepted_at"] = time.time()
         _publish_status(sim, number, row, "ACCEPTED")
         _publish_call(sim, number, row, "connect", session={"sdp_type": "answer", "sdp": _SDP})

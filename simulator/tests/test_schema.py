@@ -123,6 +123,13 @@ async def test_a_group_from_its_making_to_its_end(graph: Graph, gateway: Gateway
     assert (await graph.call("GET", group_id))[1]["error"]["error_subcode"] == 33
 
 
+async def test_a_customers_call_opens_the_window_for_texts(graph: Graph) -> None:
+    caller = "919812345670"
+    assert not graph.sim.state.messages.is_open(NUMBER, caller, time.time())
+    await graph.control("POST", "calls", {"phone_number_id": NUMBER, "from": caller})
+    assert graph.sim.state.messages.is_open(NUMBER, caller, time.time())
+
+
 async def new_group(graph: Graph) -> str:
     """The id of a new group with two participants."""
     subject = {"messaging_product": "whatsapp", "subject": "Friends"}

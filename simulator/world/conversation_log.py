@@ -89,7 +89,9 @@ class ConversationLog:
             self._remove(next(iter(self._by_id.values())))
 
     def open_window(self, phone_number_id: str, customer: str, timestamp: float) -> None:
-        """Record that a customer wrote to a number. Expired entries, and the oldest beyond the limit, are dropped."""
+        """Record that a customer wrote to a number, or talked to it. Expired entries, and the oldest beyond the limit,
+        are dropped.
+        """
         windows = self._last_inbound
         windows[phone_number_id, customer] = max(
             timestamp, windows.pop((phone_number_id, customer), timestamp)

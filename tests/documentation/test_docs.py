@@ -22,6 +22,7 @@ from gateway.api import limits as body_size
 from gateway.api import limits as throttling
 from gateway.api.errors import error_kinds
 from gateway.local_run import supervisor
+from gateway.meta_errors import error_code
 from gateway.monitoring import admin_health, metrics
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.normalise import FIELDS
@@ -32,6 +33,7 @@ from messaging.media import uploads
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.sandbox import control
 from simulator import customers
+from simulator.errors import CATALOGUE
 from simulator.settings import Keep
 from simulator.world import conversation_log, media_store
 from simulator.world import state as world
@@ -88,6 +90,10 @@ def rows(name: str, heading: str) -> list[list[str]]:
     under = re.split(rf"^#+ {re.escape(heading)}\n", page(name), flags=re.MULTILINE)[1]
     lines = re.findall(r"^\|.*\|$", under.split("\n#")[0], re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def test_every_code_of_whatsapp_that_the_sandbox_answers_is_explained() -> None:
+    assert [code for code in CATALOGUE if error_code(code) is None] == []
 
 
 def test_every_error_code_is_documented_with_its_status_cause_and_fix() -> None:
