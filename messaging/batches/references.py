@@ -1,7 +1,7 @@
 """References of messages. If several batch items have the same `message_ref`, only one is sent within 30 days.
 
 The 30 days count from the time at which the batch begins: its creation, or a later `send_at`. If they are over when an
-item is sent again, they begin anew.
+item is sent again, they begin again.
 
 So a caller can send the rows of an interrupted job again, in any batch, and no customer gets a message twice. A
 reference belongs to the first item stored with it. If that item is skipped before it was sent, the reference is
