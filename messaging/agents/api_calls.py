@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from time import perf_counter
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import orjson
 from django.core.handlers.wsgi import WSGIRequest
@@ -106,7 +106,8 @@ class ApiCalls:
         form: tuple[Mapping[str, str], File] | None = None,
     ) -> Any:
         try:
-            address = reverse(name, kwargs=dict(path))
+            # `reverse` quotes the path, but `resolve` and WSGI expect a path that is not quoted.
+            address = unquote(reverse(name, kwargs=dict(path)))
             found = resolve(address)
         except NoReverseMatch:
             raise Refused(404, _NOT_FOUND) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from gateway.api.query import phone_digits
 from gateway.guides import documentation
 from gateway.meta_errors import ErrorCode, error_code
 from messaging.agents.api_calls import ApiCalls, File, Refused
@@ -115,7 +116,13 @@ def _explained(code: ErrorCode) -> Any:
 
 
 def _send_message(api: ApiCalls, given: Arguments) -> Any:
-    recipients: list[str] = list(dict.fromkeys(given["to"]))
+    # One message for each customer, however the number is written. WhatsApp adds a country code to a short number
+    # without `+`, so that is another number than the same digits with `+`.
+    by_customer: dict[str, str] = {}
+    for each in given["to"]:
+        digits = phone_digits(each) or ""
+        by_customer.setdefault(digits if len(digits) > 10 else each, each)
+    recipients = list(by_customer.values())
     content = dict(given["message"])
     if len(recipients) > 1 and not given.get("confirm"):
         return {

@@ -311,6 +311,22 @@ def test_several_recipients_need_a_confirmation(
     assert (live["total"], live["id"] != first["id"]) == (2, True), "each environment by itself"
 
 
+def test_a_customer_in_two_spellings_gets_one_message(agent: Agent, number: PhoneNumber) -> None:
+    spellings = ["+91 98123 45678", "+919812345678", "919812345678", "(91) 98123-45678"]
+    sent = agent.call("send_message", to=spellings, message=TEXT, idempotency_key="k")
+    assert len(sent["answer"]["messages"]) == 1
+    others = ["9812345678", "+9812345678", "IN.42"]
+    arguments = {"to": [*spellings, *others], "message": TEXT, "idempotency_key": "l"}
+    assert agent.call("send_message", **arguments)["recipients"] == 4
+
+
+def test_an_id_in_a_path_may_have_any_character(agent: Agent, number: PhoneNumber) -> None:
+    for written in ("+91 98123 45678", "(91) 98123-45678"):
+        assert "window_open" in agent.call("customer_window", customer=written)
+    for other in ("91?98123", "a%2Fb", "a/b"):
+        assert agent.refused("customer_window", customer=other)["code"] == "not_found"
+
+
 def test_of_several_numbers_the_agent_must_name_one(
     agent: Agent, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
