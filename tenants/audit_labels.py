@@ -80,6 +80,8 @@ ACTIONS = {
 """The label of each action. docs/staff.md has the same list."""
 
 _CHANGED = ("before", "after")
+_NAMING = ("email", "role", "name", "prefix", "environment", "scopes", "only_reads", "redirect_uri", "kind")
+"""The details that say whom or what an action concerned. The business may read them, unlike a note of staff."""
 _ACTOR = "acting_key"
 """The detail that names the acting key. It is not shown among an entry's details."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -99,18 +101,26 @@ def action_words(action: str) -> str:
 
 
 def changes(details: dict[str, Any], zone: tzinfo = UTC) -> list[str]:
-    """The values that an action changed, before and after, one line each. The tenant may read these lines.
+    """Whom or what an action concerned, and the values that it changed, before and after, one line each. The tenant
+    may read these lines.
 
     Times are shown in `zone`, with its name.
     """
+    named = [
+        f"{_name(name)}: {_value(name, details[name], zone)}" for name in _NAMING if _is_given(details, name)
+    ]
     before, after = (details.get(name) for name in _CHANGED)
     if not isinstance(before, dict) or not isinstance(after, dict):
-        return []
-    return [
+        return named
+    return named + [
         f"{_name(key)}: {_value(key, before.get(key), zone)} → {_value(key, value, zone)}"
         for key, value in after.items()
         if value != before.get(key)
     ]
+
+
+def _is_given(details: dict[str, Any], name: str) -> bool:
+    return details.get(name) not in (None, "", [])
 
 
 def said(details: dict[str, Any]) -> list[str]:
@@ -118,7 +128,7 @@ def said(details: dict[str, Any]) -> list[str]:
     others = {
         name: value
         for name, value in details.items()
-        if name not in {*_CHANGED, _ACTOR} and value not in (None, "", [])
+        if name not in {*_CHANGED, *_NAMING, _ACTOR} and _is_given(details, name)
     }
     return changes(details) + [f"{_name(name)}: {_value(name, value)}" for name, value in others.items()]
 

@@ -636,6 +636,17 @@ def test_the_audit_log_shows_times_in_the_readers_zone_and_only_changed_values(
     assert "Trial ends at: – → 31 Dec 2026, 18:30 UTC" in page
 
 
+def test_the_audit_log_says_whom_or_what_a_change_concerned(browser: Client, tenant: Tenant) -> None:
+    key = api_keys.create(name="web shop", environment="test", tenant=tenant, scopes=["events"])
+    browser.post("/console/team", {"email": "bina@traders.example", "role": "developer"})
+    former = User.objects.create(email="chitra@traders.example", tenant=tenant, role="agent")
+    browser.post(f"/console/team/people/{former.pk}/remove")
+    page = browser.get("/console/settings/audit").content.decode()
+    lines = ("Name: web shop", f"Prefix: {key.row.prefix}", "Scopes: events", "Environment: test")
+    for line in (*lines, "Email: bina@traders.example", "Role: developer", "Email: chitra@traders.example"):
+        assert line in page, line
+
+
 def test_the_audit_log_is_paged_and_has_only_own_entries(
     browser: Client, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
