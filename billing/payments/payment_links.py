@@ -67,15 +67,24 @@ def pay_all(*, tenant_id: UUID, at: datetime) -> PaymentAttempt:
     """
     for invoice in payable(tenant_id):
         attempts.recheck_failed(invoice.pk, at)
+    oldest, total = _all_due(tenant_id)
+    live = PaymentAttempt.objects.filter(status__in=_LIVE, invoice=oldest, pays_all=True)
+    if not live.filter(amount_paise=total).exists():
+        _require_link_left(oldest, at)
+        for invoice in payable(tenant_id):
+            end_link(invoice=invoice, at=at)
+        # A link may have been paid before it ended.
+        oldest, total = _all_due(tenant_id)
+    return _link(oldest, at, None, total)
+
+
+def _all_due(tenant_id: UUID) -> tuple[Invoice, int]:
+    """The oldest invoice that a tenant can pay now, and the amount due of all these invoices. Raises Conflict if there
+    is none.
+    """
     if not (due := payable(tenant_id)):
         raise Conflict("Nothing is due.")
-    total = sum(invoice.amount_due_paise for invoice in due)
-    live = PaymentAttempt.objects.filter(status__in=_LIVE, invoice=due[0], pays_all=True)
-    if not live.filter(amount_paise=total).exists():
-        _require_link_left(due[0], at)
-        for invoice in due:
-            end_link(invoice=invoice, at=at)
-    return _link(due[0], at, None, total)
+    return due[0], sum(invoice.amount_due_paise for invoice in due)
 
 
 def _require_link_left(invoice: Invoice, at: datetime) -> None:

@@ -129,6 +129,25 @@ def test_one_payment_pays_everything_that_is_due(
     assert statuses() == ["open", "open"]
 
 
+@pytest.mark.parametrize("paid", [[0], [1], [0, 1]])
+def test_an_invoice_whose_link_was_just_paid_is_not_asked_for_again(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice], paid: list[int]
+) -> None:
+    for place in paid:
+        answer(payment_links.pay_now(invoice=two[place], at=AT).payment_url or "", "approve")
+    assert statuses() == ["open", "open"], "the provider's notice has not arrived"
+    if len(paid) == 2:
+        with pytest.raises(Conflict, match="Nothing is due"):
+            payment_links.pay_all(tenant_id=payer.id, at=AT)
+    else:
+        link = payment_links.pay_all(tenant_id=payer.id, at=AT)
+        assert (link.invoice_id, link.amount_paise) == (two[1 - paid[0]].id, 59_000)
+        answer(link.payment_url or "", "approve")
+        deliver(provider, AT)
+    assert statuses() == ["paid", "paid"]
+    assert ledger.balance_paise(payer.id) == 0
+
+
 def test_the_providers_page_names_the_invoice_and_leads_back(
     provider: RunningSimulator, payer: Tenant, two: list[Invoice]
 ) -> None:
