@@ -131,7 +131,8 @@ ACTS = {
         (
             "Replace this invoice?",
             "For a wrong buyer: correct the billing profile first. Then a credit note for the remaining amount is"
-            " issued, and a new invoice for the same month. Payments of the old invoice count for the new one.",
+            " issued, and a new invoice for the same month. Payments of the old invoice count for the new one. Not"
+            " possible after 30 November following the invoice's financial year, if the GST would be owed twice.",
             "Replace",
         ),
         issuing.replace,

@@ -114,7 +114,8 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
     """Credit the rest of an invoice, and issue another invoice for its month with the current profile. Payments become
     the tenant's balance, which pays the new invoice.
 
-    Raises Conflict for an invoice that was replaced or credited in full, or has a payment in flight.
+    Raises Conflict for an invoice that was replaced or credited in full, has a payment in flight, or is so old that its
+    GST would be owed twice.
     """
     with correcting(invoice_id, at) as invoice:
         snapshot = BillingSnapshot.objects.select_for_update(of=("self",)).get(invoices=invoice_id)
@@ -122,9 +123,15 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         left = invoice.total_paise - before
         if left == 0 or Invoice.objects.filter(replaces=invoice).exists():
             raise Conflict("This invoice was already replaced or credited.")
-        credit_notes.write(invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id)
+        note = credit_notes.write(
+            invoice, total_paise=left, reason=reason, at=at, actor_user_id=actor_user_id
+        )
         profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
+        if note.is_commercial and new.taxes.total_paise:
+            raise Conflict(
+                "A credit note can no longer lower the GST of this invoice, so a new invoice would add the GST again."
+            )
         if before:
             # The tenant keeps earlier credits of the old invoice.
             credit_notes.write(

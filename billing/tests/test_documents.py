@@ -21,7 +21,7 @@ from billing.payments import bank_transfers, payment_links
 from billing.plan import Terms, charge_for
 from billing.pricing import gst
 from billing.pricing.periods import Period
-from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
 from gateway.api.errors import Conflict
 from gateway.clock import now
@@ -583,6 +583,40 @@ class TestReplacing:
         assert (new.status, new.amount_due_paise) == ("open", 9_000)
         assert (invoice.status, invoice.amount_paid_paise, invoice.amount_due_paise) == ("void", 0, 0)
         assert ledger.balance_paise(payer.id) == 0
+
+    @pytest.mark.parametrize(
+        ("at", "old_without_tax", "new_without_tax", "is_refused"),
+        [
+            (ist(2027, 11, 30, 23, 59), False, False, False),
+            (ist(2027, 12, 1), False, False, True),
+            (ist(2027, 12, 1), True, False, False),
+            (ist(2027, 12, 1), False, True, False),
+        ],
+        ids=["in time", "late", "late, nothing to lower", "late, nothing is added"],
+    )
+    def test_no_replacement_makes_the_seller_owe_the_tax_of_a_month_twice(
+        self,
+        payer: Tenant,
+        settings: Settings,
+        at: datetime,
+        old_without_tax: bool,
+        new_without_tax: bool,
+        is_refused: bool,
+    ) -> None:
+        settings.BILLING_LUT_NUMBERS = {"2627": "AD2627", "2728": "AD2728"}
+        invoice = invoice_of(payer, is_sez=old_without_tax)
+        BillingProfile.objects.update(is_sez=new_without_tax)
+        if is_refused:
+            with pytest.raises(Conflict, match="GST again"):
+                issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=at)
+            assert (Invoice.objects.count(), CreditNote.objects.count()) == (1, 0)
+            invoice.refresh_from_db()
+            assert (invoice.status, invoice.amount_due_paise) == ("open", 59_000)
+        else:
+            new = issuing.replace(invoice_id=invoice.id, reason="Wrong buyer", at=at)
+            owed = invoice.taxes.total_paise - CreditNote.objects.get().tax_paise + new.taxes.total_paise
+            assert owed == 9_000
+        assert_balanced()
 
     @pytest.mark.django_db(transaction=True)
     def test_a_double_click_replaces_once(self, payer: Tenant) -> None:
