@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Sum
 
 from billing import buyers, ledger
 from billing.error_isolation import each
@@ -20,6 +21,7 @@ from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
 from billing.payments.provider import (
     MandateState,
     Payer,
+    Payment,
     ProviderRefused,
     ProviderUnreachable,
     provider,
@@ -123,17 +125,20 @@ def current(tenant_id: UUID) -> Mandate | None:
 
 
 def sync(mandate_id: UUID, at: datetime) -> None:
-    """Read a mandate's state from the provider and store it. Raises ProviderUnreachable, ProviderRefused."""
+    """Read a mandate's payments and state from the provider, and store them. Raises ProviderUnreachable,
+    ProviderRefused.
+    """
     mandate = Mandate.objects.get(pk=mandate_id)
     if not (mandate.provider_order_id and mandate.provider_customer_id):
         return
-    state = provider(mandate.provider).find_mandate(
-        order_id=mandate.provider_order_id,
-        customer_id=mandate.provider_customer_id,
-        token_id=mandate.provider_token_id,
-    )
-    if state is not None:
-        _store(mandate, state, at)
+    pay = provider(mandate.provider)
+    approvals = [payment for payment in pay.payments_of(mandate.provider_order_id) if payment.token_id]
+    for payment in approvals:
+        if payment.status == "captured":
+            _book_check(mandate.tenant_id, payment, at)
+    token_id = mandate.provider_token_id or (approvals[-1].token_id if approvals else None)
+    if token_id is not None:
+        _store(mandate, pay.mandate(customer_id=mandate.provider_customer_id, token_id=token_id), at)
     elif mandate.status == Status.PENDING and mandate.created_at + PENDING_FOR <= at:
         Mandate.objects.filter(pk=mandate_id, status=Status.PENDING).update(status=Status.EXPIRED)
     cancel_replaced(mandate.tenant_id)
@@ -152,20 +157,29 @@ def sync_after_failure(mandate_id: UUID, at: datetime) -> None:
             _store(mandate, ended, at)
 
 
+def _book_check(tenant_id: UUID, check: Payment, at: datetime) -> None:
+    """Post what a payment that approved a mandate collected or paid back since its last posting. The key contains the
+    refunded amount, which only grows, so a stale answer changes nothing.
+    """
+    clearing, checks = LedgerPosting.Account.CLEARING, LedgerPosting.Account.CHECKS
+    with ledger.account(tenant_id):
+        own = LedgerPosting.objects.filter(account=checks, entry__tenant_id=tenant_id, entry__text=check.id)
+        known = -own.aggregate(total=Sum("amount_paise", default=0))["total"]
+        if amount := check.amount_paise - check.refunded_paise - known:
+            ledger.post(
+                LedgerEntry.Act.CHECK if amount > 0 else LedgerEntry.Act.REFUND,
+                f"check {check.id}" + (f" refunded {check.refunded_paise}" if check.refunded_paise else ""),
+                at,
+                {clearing: amount, checks: -amount},
+                tenant_id=tenant_id,
+                text=check.id,
+            )
+
+
 def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
     with ledger.account(seen.tenant_id):
         mandate = Mandate.objects.select_related("tenant").get(pk=seen.pk)
         before = mandate.status
-        for check in state.checks:
-            amount = check.amount_paise - check.refunded_paise
-            ledger.post(
-                LedgerEntry.Act.CHECK,
-                f"check {check.id}",
-                at,
-                {LedgerPosting.Account.CLEARING: amount, LedgerPosting.Account.CHECKS: -amount},
-                tenant_id=seen.tenant_id,
-                text=check.id,
-            )
         if before not in {Status.PENDING, *_IN_FORCE}:
             if state.status == Status.ACTIVE and mandate.provider_token_id is None:
                 # Approved too late: another approval page had replaced this page, or this page had expired.

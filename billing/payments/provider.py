@@ -119,8 +119,6 @@ class MandateState:
     status: str
     instrument: str | None = None
     expires_at: datetime | None = None
-    checks: Sequence[Payment] = ()
-    """The payments that approved the mandate, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +189,7 @@ class PaymentProvider(Protocol):
 
     def cancel_registration(self, registration_id: str) -> None: ...
 
-    def find_mandate(
-        self, *, order_id: str, customer_id: str, token_id: str | None
-    ) -> MandateState | None: ...
+    def mandate(self, *, customer_id: str, token_id: str) -> MandateState: ...
 
     def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None: ...
 

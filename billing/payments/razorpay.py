@@ -109,16 +109,8 @@ class Razorpay:
         """End a registration link that was not approved. Razorpay refuses when the link was approved."""
         self._call("POST", f"invoices/{registration_id}/cancel", {})
 
-    def find_mandate(self, *, order_id: str, customer_id: str, token_id: str | None) -> MandateState | None:
-        """The mandate of a token, or of the token that the registration's payment created. None while the registration
-        is not approved.
-        """
-        paid: list[Payment] = []
-        if token_id is None:
-            paid = [payment for payment in self.payments_of(order_id) if payment.token_id]
-            if not paid:
-                return None
-            token_id = paid[-1].token_id
+    def mandate(self, *, customer_id: str, token_id: str) -> MandateState:
+        """The mandate of a token."""
         token = self._call("GET", f"customers/{customer_id}/tokens/{token_id}")
         status = str((token.get("recurring_details") or {}).get("status") or "initiated")
         return MandateState(
@@ -126,7 +118,6 @@ class Razorpay:
             status=_TOKEN_STATUS.get(status, "pending"),
             instrument=_instrument(token),
             expires_at=_moment(token["expired_at"]) if token.get("expired_at") else None,
-            checks=[payment for payment in paid if payment.status == "captured"],
         )
 
     def cancel_mandate(self, *, customer_id: str, token_id: str, method: str) -> None:

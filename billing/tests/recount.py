@@ -195,7 +195,7 @@ class Recount:
             found["gst"] += sign * document.tax
         paid = [row for row in book["payments"] if row["captured"]]
         checks = [row for row in paid if row["invoice_id"]]
-        found["checks"] = -sum(row["amount"] for row in checks)
+        found["checks"] = -sum(row["amount"] - row["amount_refunded"] for row in checks)
         found["fees"] = sum(row["fee"] - row["tax"] for row in paid)
         found["fee_gst"] = sum(row["tax"] for row in paid)
         moved = sum(row["amount"] for row in book["settlements"])

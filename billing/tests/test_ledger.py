@@ -21,7 +21,7 @@ from billing.models import (
     Refund,
     SettledItem,
 )
-from billing.payments import attempts, bank_transfers, payment_links, refunds, settlements
+from billing.payments import attempts, bank_transfers, mandates, payment_links, refunds, settlements
 from billing.payments.provider import Payment, ProviderRefused, Settled, Settlement
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
@@ -174,6 +174,28 @@ def test_what_the_provider_settled_is_booked_with_its_fees(
     assert_balanced()
 
 
+@pytest.mark.parametrize("method", ["upi", "card"])
+@pytest.mark.parametrize("has_ended", [False, True], ids=["in force", "ended"])
+def test_a_check_payment_that_is_paid_back_later_leaves_the_ledger(
+    provider: RunningSimulator, payer: Tenant, method: str, has_ended: bool
+) -> None:
+    mandate = set_up_mandate(provider, payer, method=method)
+    assert accounts() == {"clearing": 100, "checks": -100}
+    if has_ended:
+        mandates.on_tenant_closing(tenant_id=payer.id)
+    [payment] = provider.control("GET", "payments")["payments"]
+    for refunded, left in ((40, 60), (60, 0)):
+        provider.control("POST", "refund", {"payment_id": payment["id"], "amount": refunded})
+        deliver(provider, CHARGE)
+        assert accounts() == ({"clearing": left, "checks": -left} if left else {})
+    provider.control("POST", "settle")
+    settlements.reconcile(CHARGE)
+    assert "clearing" not in accounts()
+    mandate.refresh_from_db()
+    assert mandate.status == ("cancelled" if has_ended else "active")
+    assert_balanced()
+
+
 def test_a_debit_that_is_under_way_ends_no_mandate(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +208,7 @@ def test_a_debit_that_is_under_way_ends_no_mandate(
     def refused(*_: Any, **__: Any) -> None:
         raise ProviderRefused(provider_code="BAD_REQUEST_ERROR", reason=None, text="No such token")
 
-    monkeypatch.setattr(Razorpay, "find_mandate", refused)
+    monkeypatch.setattr(Razorpay, "mandate", refused)
     attempts.refresh(attempt.id, CHARGE)
     mandate.refresh_from_db()
     assert mandate.status == "active"

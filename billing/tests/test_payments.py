@@ -12,7 +12,13 @@ from billing.billing_run import run
 from billing.invoices import credit_notes
 from billing.models import CreditNote, Invoice, Mandate, PaymentAttempt, ProviderEvent
 from billing.payments import debits, mandates, payment_links, provider_notices
-from billing.payments.provider import MandateRegistration, MandateState, ProviderRefused, ProviderUnreachable
+from billing.payments.provider import (
+    MandateRegistration,
+    MandateState,
+    Payment,
+    ProviderRefused,
+    ProviderUnreachable,
+)
 from billing.payments.razorpay import Razorpay
 from billing.tests.conftest import PROFILE, ist, only_invoice
 from gateway.api.errors import Conflict, InvalidRequest
@@ -367,7 +373,9 @@ def test_what_the_provider_says_of_a_mandate(
         raise ProviderUnreachable("timeout")
 
     state = MandateState("token_1", said, "b***@okaxis", expires_at=ist(2027, 1, 1))
-    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: state)
+    approval = Payment("pay_1", "captured", 100, token_id="token_1")
+    monkeypatch.setattr(Razorpay, "payments_of", lambda *_: [approval])
+    monkeypatch.setattr(Razorpay, "mandate", lambda *_, **__: state)
     monkeypatch.setattr(Razorpay, "cancel_mandate", away)
     mandate = mandate_of(payer, before, provider_order_id="order_1", provider_customer_id="cust_1")
     mandates.sync(mandate.pk, CHARGE)
@@ -500,7 +508,7 @@ def test_a_declined_mandate_stays_pending_and_one_asked_for_again_is_the_same(
     mandates.reconcile(at)
     assert mandates.ask_for(**wanted, at=at).id == mandate.id
     with monkeypatch.context() as patched:
-        patched.setattr(Razorpay, "find_mandate", refuse)
+        patched.setattr(Razorpay, "payments_of", refuse)
         assert mandates.reconcile(at) == 1, "a refusal is no failure of the run"
     mandates.reconcile(at + timedelta(days=8))
     mandate.refresh_from_db()

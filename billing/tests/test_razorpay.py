@@ -15,7 +15,8 @@ import requests
 import responses
 from django.conf import settings as service
 
-from billing.models import ProviderTrouble
+from billing.models import LedgerEntry, ProviderTrouble
+from billing.payments import mandates
 from billing.payments.provider import (
     MandateState,
     Payer,
@@ -27,7 +28,9 @@ from billing.payments.provider import (
     Settlement,
 )
 from billing.payments.razorpay import Razorpay
+from billing.tests.test_payments import mandate_of
 from gateway.api.errors import ServiceError
+from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
 
@@ -117,7 +120,7 @@ CALLS: dict[str, Callable[[], Any]] = {
         description="Invoice",
     ),
     "get_payment": lambda: CLIENT.payment("pay_1"),
-    "get_token": lambda: CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id="token_1"),
+    "get_token": lambda: CLIENT.mandate(customer_id="cust_1", token_id="token_1"),
     "cancel_token": lambda: CLIENT.cancel_mandate(customer_id="cust_1", token_id="token_1", method="upi"),
     "delete_token": lambda: CLIENT.cancel_mandate(customer_id="cust_1", token_id="token_1", method="card"),
     "refund": lambda: CLIENT.refund(payment_id="pay_1", amount_paise=100, receipt="rfd_1"),
@@ -327,12 +330,12 @@ def test_the_state_of_a_mandate_is_read_and_its_account_is_masked(
     responses.get(
         f"{API}/customers/cust_1/tokens/token_1", json={"id": "token_1", "expired_at": ends, **token}
     )
-    found = CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id="token_1")
-    assert found == MandateState("token_1", status, instrument, LATER, [])
+    found = CLIENT.mandate(customer_id="cust_1", token_id="token_1")
+    assert found == MandateState("token_1", status, instrument, LATER)
 
 
 @responses.activate
-def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captured() -> None:
+def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captured(tenant: Tenant) -> None:
     made = [
         {**PAID, "id": f"pay_{place}", "token_id": token, "status": status, "created_at": place}
         for place, token, status in (
@@ -343,9 +346,11 @@ def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captu
     ]
     responses.get(f"{API}/orders/order_1/payments", json={"items": made})
     responses.get(f"{API}/customers/cust_1/tokens/token_3", json={"id": "token_3"})
-    found = CLIENT.find_mandate(order_id="order_1", customer_id="cust_1", token_id=None)
-    assert found is not None
-    assert (found.token_id, [check.id for check in found.checks]) == ("token_3", ["pay_3"])
+    mandate = mandate_of(tenant, "pending", provider_order_id="order_1", provider_customer_id="cust_1")
+    mandates.sync(mandate.pk, LATER)
+    mandate.refresh_from_db()
+    assert mandate.provider_token_id == "token_3"
+    assert [entry.text for entry in LedgerEntry.objects.all()] == ["pay_3"]
 
 
 @pytest.mark.parametrize(

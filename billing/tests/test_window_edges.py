@@ -363,7 +363,6 @@ def test_a_debit_that_never_arrived_fails_once_its_method_had_time(
     invoice: Invoice, monkeypatch: pytest.MonkeyPatch, method: str, hours: int
 ) -> None:
     monkeypatch.setattr(Razorpay, "payments_of", lambda *_: [])
-    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: None)
     asked = attempt_of(invoice, status="unknown")
     Mandate.objects.update(method=method)
 
@@ -520,7 +519,8 @@ def test_a_notice_of_a_token_is_about_its_mandate(payer: Tenant, monkeypatch: py
     known = {"provider_token_id": "token_1", "provider_order_id": "order_1", "provider_customer_id": "cust_1"}
     mandate = active_mandate(payer, **known)
     paused = MandateState("token_1", "paused")
-    monkeypatch.setattr(Razorpay, "find_mandate", lambda *_, **__: paused)
+    monkeypatch.setattr(Razorpay, "payments_of", lambda *_: [])
+    monkeypatch.setattr(Razorpay, "mandate", lambda *_, **__: paused)
     body = notice("token.paused", token={"id": "token_1"})
     ProviderEvent.objects.create(provider="razorpay", event_id="e", type="x", body=body)
     assert provider_notices.apply_waiting(FIRST_OF_DECEMBER) == 1
