@@ -192,13 +192,11 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
         for name, value in asdict(application).items():
             setattr(sign_up, name, value)
         sign_up.save(update_fields=Application.__slots__)
-        rejected = tenant.rejected_reason
+        own_rejection = _own_rejection(tenant)
         tenant.name, tenant.website = sign_up.company, sign_up.website
         tenant.tax_id, tenant.tax_id_type = sign_up.tax_id, sign_up.tax_id_type
         tenant.status, tenant.rejected_reason = Tenant.Status.PENDING_APPROVAL, None
-        tenant.flags = screening.compute(sign_up)
-        if rejected:
-            tenant.flags.append(screening.flag("previously_rejected", "high", f"This business: {rejected}"))
+        tenant.flags = [*screening.compute(sign_up), *own_rejection]
         tenant.save(
             update_fields=[
                 "name", "website", "tax_id", "tax_id_type", "status", "rejected_reason", "flags",
@@ -215,6 +213,14 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
         transaction.on_commit(lambda: key_cache.write_tenant(tenant))
         screening.after_commit(tenant)
     return tenant
+
+
+def _own_rejection(tenant: Tenant) -> list[screening.Flag]:
+    """The flag of the tenant's own last rejection, if any. It stays when a tenant that waits corrects its form."""
+    code, whose = "previously_rejected", "This business: "
+    if tenant.rejected_reason:
+        return [screening.flag(code, "high", f"{whose}{tenant.rejected_reason}")]
+    return [flag for flag in tenant.flags if flag["code"] == code and flag["detail"].startswith(whose)]
 
 
 def prune_unconfirmed() -> int:

@@ -484,6 +484,22 @@ def test_a_correction_replaces_every_answer_and_the_entry_has_both(browser: Clie
     assert flags.get("previously_rejected") == (f"This business: {reason}" if reason else None)
 
 
+def test_the_last_rejection_stays_flagged_however_often_the_form_is_corrected(browser: Client) -> None:
+    tenant = confirmed(browser, "pending_approval")
+    Tenant.objects.create(name="Earlier", tax_id=COMPANY["tax_id"], rejected_reason="A shell.")
+    shown = []
+    for reason in (None, "Wrong tax id.", None, "Wrong address.", None):
+        if reason:
+            tenant_status.reject(tenant_id=tenant.id, reason=reason)
+        browser.post("/console/application", COMPANY)
+        tenant.refresh_from_db()
+        details = [flag["detail"] for flag in tenant.flags if flag["code"] == "previously_rejected"]
+        assert details[0] == "Earlier: A shell."
+        shown.append(details[1:])
+    first, second = ["This business: Wrong tax id."], ["This business: Wrong address."]
+    assert shown == [[], first, first, second, second]
+
+
 def sign_up_of(tenant: Tenant) -> dict[str, str]:
     """The answers of a tenant's application."""
     answers: dict[str, str] = (
