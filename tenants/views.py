@@ -56,7 +56,7 @@ class TenantView(ResourceViewSet):
 
     @property
     def open_to_any_status(self) -> bool:
-        return self.request.method == "GET"
+        return self.request.method in {"GET", "HEAD"}
 
     @extend_schema(
         operation_id="get_tenant",

@@ -47,7 +47,7 @@ async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
     """Return the caller of a request for an operation with this scope, in good standing and within its rate.
 
     Rejections come in the order of REST framework's views: 401; 403 for the kind of caller; 400 and 404 for the chosen
-    tenant; 403 for the scope and for the tenant's status; 429 for the caller's rate. Facts in this process's caches
+    tenant; 403 for the tenant's status and for the scope; 429 for the caller's rate. Facts in this process's caches
     need no look-up.
     """
     token, chosen = credential_of(request)

@@ -2,8 +2,8 @@
 
 `tenants.credentials.bearer_tokens` finds the caller of a bearer token. This module defines `Caller` and the permissions
 of views. A call with several faults is rejected for the first of these: 401 without a valid credential, 403 for the
-wrong kind of caller, 400 for a missing tenant, 404 for an unknown tenant, 403 for another tenant, 403 for a missing
-scope, 403 for the status of the tenant.
+wrong kind of caller, 400 for a missing tenant, 404 for an unknown tenant, 403 for another tenant, 403 for the status of
+the tenant, 403 for a missing scope.
 
 Known credentials are those that this process verified recently. Their callers are served before unknown callers. Being
 known grants no access. A key, a console token or a session becomes known when it is found valid. It is dropped when it
@@ -354,7 +354,6 @@ def check_tenant_caller(
             "This key belongs to another tenant.",
             hint=f"Leave {TENANT_HEADER} out: it is for platform keys.",
         )
-    check_scope(caller, scope, method=method)
     if not open_to_any_status:
         match caller.tenant.status:
             case "active":
@@ -363,6 +362,7 @@ def check_tenant_caller(
                 raise TenantSuspended
             case _:
                 raise TenantNotApproved
+    check_scope(caller, scope, method=method)
 
 
 class TenantCaller(BasePermission):

@@ -9,6 +9,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
+from gateway.roles import KeyScope, Role
 from tenants import platform_apps, tenant_status
 from tenants.credentials import api_keys, bearer_tokens, key_cache
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
@@ -46,8 +47,12 @@ def test_only_reading_the_tenant_is_open_to_every_status(
 ) -> None:
     Tenant.objects.filter(pk=tenant.id).update(status=status)
     assert api.get("/v1/tenant").json()["status"] == status
-    assert_error(api.patch("/v1/tenant", {"name": "x"}), 403, code)
-    assert_error(api.get("/v1/api-keys"), 403, code)
+    assert api.request("HEAD", "/v1/tenant").status_code == 200
+    few = api_keys.create(name="x", environment="test", tenant=tenant, scopes={KeyScope.MESSAGES})
+    reader = User.objects.create_user("reads@shop.example", "pw", tenant=tenant, role=Role.READ_ONLY)
+    for caller in (api, Api(few.key), Api(bearer_tokens.open_session(reader).token)):
+        assert_error(caller.patch("/v1/tenant", {"name": "x"}), 403, code)
+        assert_error(caller.get("/v1/api-keys"), 403, code)
 
 
 def test_a_tenant_changes_its_settings_and_the_change_is_audited(

@@ -102,14 +102,14 @@ def refusal(credential: Credential, route: Declared) -> Refusal | None:
     if credential.names_foreign_tenant:
         return NOT_FOUND if credential.kind == "app_key" else FORBIDDEN
     assert credential.tenant is not None
+    if credential.tenant.status != "active" and not route.open_to_any_status:
+        is_suspended = credential.tenant.status == "suspended"
+        return 403, "tenant_suspended" if is_suspended else "tenant_not_approved"
     allowed = READS if route.method == "GET" else CHANGES
     if route.area is not None and credential.role and route.area not in allowed[credential.role]:
         return FORBIDDEN
     if route.scope is not None and lacks(credential, route.scope):
         return FORBIDDEN
-    if credential.tenant.status != "active" and not route.open_to_any_status:
-        is_suspended = credential.tenant.status == "suspended"
-        return 403, "tenant_suspended" if is_suspended else "tenant_not_approved"
     if credential.is_limited and route.scope is not None and not route.keeps_to_numbers:
         return FORBIDDEN
     return None
@@ -255,6 +255,8 @@ class Credentials:
             for environment in ENVIRONMENTS:
                 there = Tenant.objects.create(name=status, status=status, sandbox=environment == "test")
                 yield _key(f"{environment} of a tenant, {status}", there, environment=environment)
+                without = f"{environment} for messages, of a tenant, {status}"
+                yield _key(without, there, environment=environment, scopes={KeyScope.MESSAGES})
 
     def _platform_keys(self) -> Iterator[Credential]:
         app, own = self.world.app, self.world.app_tenant
@@ -281,7 +283,8 @@ class Credentials:
         )
         for status in ("pending_approval", "rejected", "suspended"):
             there = Tenant.objects.create(name=status, status=status)
-            yield _member(f"member of a tenant, {status}", there, Role.OWNER)
+            for role in (Role.OWNER, Role.READ_ONLY):
+                yield _member(f"{role} of a tenant, {status}", there, role)
 
     def _connected_apps(self) -> Iterator[Credential]:
         for name, role, only_reads in (

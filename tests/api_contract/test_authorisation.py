@@ -15,6 +15,7 @@ from tenants.credentials import api_keys, key_cache
 from tenants.models import Tenant
 from tests.api_contract.authorisation import CONNECTING, ROWS, Ids, Route, Row, World, registered_routes
 from tests.api_contract.credentials import (
+    FORBIDDEN,
     NOT_FOUND,
     Credential,
     Credentials,
@@ -133,7 +134,8 @@ class Case:
         if expected is not None:
             error = assert_error(answer, *expected)
             scope = self.route.scope if self.route.kind == "tenant" else None
-            if credential.kind == "tenant_key" and scope is not None and lacks(credential, scope):
+            is_of_scope = expected == FORBIDDEN and credential.kind == "tenant_key" and scope is not None
+            if is_of_scope and lacks(credential, scope):
                 assert error["details"] == details_of(credential, scope)
             return
         if self.route.method != "GET":
