@@ -59,11 +59,11 @@ class BillingViewSet(ResourceViewSet):
 
     scope = KeyScope.BILLING
 
-    def check_throttles(self, request: Request) -> None:
-        # Throttles are the last check before the query and the body are validated, so the switch is checked here.
-        super().check_throttles(request)
+    def check_permissions(self, request: Request) -> None:
+        # This is the first check after the authentication. So the answer does not depend on what the caller may use.
         if not settings.BILLING_ENABLED:
             raise BillingDisabled
+        super().check_permissions(request)
 
 
 class BillingView(BillingViewSet):

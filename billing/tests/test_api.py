@@ -19,7 +19,9 @@ from gateway.api import limits
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
 from gateway.ids import uuid7
-from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant
+from gateway.roles import KeyScope
+from tenants.credentials import api_keys, bearer_tokens
+from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator
 
@@ -44,6 +46,20 @@ def test_while_off_every_route_says_so_after_authentication(
     assert_error(Api(None).request(method, path), 401, "unauthorized")
     error = assert_error(api.request(method, path), 503, "billing_disabled")
     assert error["details"] == {"billing_enabled": False}
+
+
+def test_while_off_every_authenticated_caller_is_answered_so(
+    tenant: Tenant, app_key: api_keys.NewKey, staff: User, settings: Settings
+) -> None:
+    settings.BILLING_ENABLED = False
+    waiting = Tenant.objects.create(name="Waiting", status=Tenant.Status.PENDING_APPROVAL)
+    test_key = api_keys.create(name="x", environment="test", tenant=tenant)
+    without_scope = api_keys.create(name="x", environment="live", tenant=tenant, scopes={KeyScope.MESSAGES})
+    of_waiting = api_keys.create(name="x", environment="live", tenant=waiting)
+    for key in (test_key, without_scope, of_waiting, app_key):
+        assert_error(Api(key.key).get("/v1/billing"), 503, "billing_disabled")
+    assert_error(Api(bearer_tokens.open_session(staff).token).get("/v1/billing"), 503, "billing_disabled")
+    assert_error(Api(f"wb_live_{'x' * 40}").get("/v1/billing"), 401, "unauthorized")
 
 
 @pytest.fixture
