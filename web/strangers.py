@@ -127,7 +127,9 @@ def _credential(scope: AsgiScope) -> str | None:
 
 
 def network_of(request: Request) -> str:
-    """The client's address, as the trusted proxies report it. For IPv6, the /64 network of the address."""
+    """The client's address, as the trusted proxies report it. For IPv6, the /64 network of the address. An IPv4 address
+    counts as such also in its IPv6 form (`::ffff:203.0.113.7`), because all these forms are in one /64.
+    """
     client = request.scope["client"]
     address = str(client[0]) if client else ""
     if settings.ALLAUTH_TRUSTED_PROXY_COUNT:
@@ -137,6 +139,6 @@ def network_of(request: Request) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if parsed.version == 6:
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return address
+    return str(getattr(parsed, "ipv4_mapped", parsed))

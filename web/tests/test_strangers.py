@@ -485,6 +485,8 @@ class TestAddress:
             (2, "203.0.113.7", "203.0.113.7"),
             (1, "", "192.0.2.1"),
             (1, "198.51.100.1,", "192.0.2.1"),
+            (1, "::ffff:198.51.100.1", "198.51.100.1"),
+            (1, "::FFFF:c633:6401", "198.51.100.1"),
         ],
     )
     def test_only_the_address_from_trusted_proxies_counts(
@@ -511,6 +513,8 @@ class TestAddress:
             (0.0, "198.51.100.9", False),
             (60.0, "2001:db8:1:2::9", True),
             (60.0, "2001:db8:1:3::9", False),
+            (60.0, "::ffff:198.51.100.9", True),
+            (60.0, "::ffff:198.51.100.8", False),
         ],
     )
     def test_an_address_is_suspect_for_a_while_and_no_other_is(
