@@ -791,6 +791,9 @@ def test_the_ad_of_a_customer_links_to_its_messages_for_who_may_open_them(
     page = text(member, THREAD)
     assert "an ad" in page
     assert ("/console/messages?referral=502" in page) is is_link
+    inbound(tenant, referral_source_type="ad", referral_ctwa_clid="a click")
+    page = text(member, THREAD)
+    assert ("an ad" in page, "?referral=" in page) == (True, False), "Meta did not name the ad"
     assert (member.get("/console/messages?referral=502").status_code == 200) is is_link
 
 

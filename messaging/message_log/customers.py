@@ -45,7 +45,7 @@ CROSS JOIN LATERAL (VALUES
     ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE),
     ('outbound', direction = 'outbound' AND history IS NOT TRUE),
     ('template', template IS NOT NULL),
-    ('referral', referral_source_id IS NOT NULL),
+    ('referral', referral_source_id IS NOT NULL OR referral_ctwa_clid IS NOT NULL),
     ('wa_id', wa_id IS NOT NULL),
     ('user_id', user_id IS NOT NULL)
 ) AS each (kind, holds)

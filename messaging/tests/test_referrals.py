@@ -83,6 +83,22 @@ def test_lists_look_up_and_customer_know_the_ad(api: Api, tenant: Tenant) -> Non
     assert not Message.objects.filter(referral_ctwa_clid__isnull=False).exists()
 
 
+@pytest.mark.parametrize("named", [("source_id",), ("ctwa_clid",), ("source_id", "ctwa_clid")])
+def test_every_message_with_a_referral_counts_as_the_customers_ad(
+    api: Api, browser: Client, named: tuple[str, ...]
+) -> None:
+    """Either id may be missing."""
+    write("wamid.1", referral=REFERRAL)
+    write("wamid.2", referral={"source_type": "ad"} | dict.fromkeys(named, "77"))
+    shown = api.get("/v1/messages/wamid.2").json()["referral"]
+    assert [name for name in shown if shown[name] == "77"] == [*named]
+    last = api.get(f"/v1/numbers/{PNID}/customers/{WA_ID}").json()["last_referral"]
+    assert (last["message_id"], {name: last[name] for name in shown}) == ("wamid.2", shown)
+    page = text(browser, "/console/messages/wamid.2")
+    assert "Came from" in page
+    assert ("?referral=" in page) is ("source_id" in named)
+
+
 @pytest.mark.parametrize(
     "referral",
     ["x", [], {}, {"source_id": 5, "source_type": {}}, {"source_id": "1" * 300, "ctwa_clid": "c" * 600}],
