@@ -44,7 +44,9 @@ def deregister(number: PhoneNumber, *, actor: Actor, body: bytes | None = None) 
     graph = graph_of(number.account)
     answer = accepted_for(number.account, graph.deregister(number.phone_number_id, body=body))
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
-        PhoneNumber.objects.filter(pk=number.pk).update(registered=False, facts_changed_at=now())
+        PhoneNumber.objects.filter(pk=number.pk).update(
+            registered=False, registered_at=None, facts_changed_at=now()
+        )
         _record(number, "number.deregister", actor)
     return answer
 

@@ -52,9 +52,9 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
         registered = upstream.registered(view)
         outdated = current.facts_changed_at is not None and current.facts_changed_at > read_at
         if registered is not None and not outdated:
+            since = current.registered_at if current.registered else None
             columns["registered"] = registered
-            if registered and current.registered_at is None:
-                columns["registered_at"] = upstream.onboarded_at(view) or read_at
+            columns["registered_at"] = since or upstream.onboarded_at(view) or read_at if registered else None
         for name, value in columns.items():
             length = getattr(PhoneNumber._meta.get_field(name), "max_length", None)
             setattr(current, name, value[:length] if isinstance(value, str) else value)
@@ -274,7 +274,9 @@ def _store(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -
 def _mark_unregistered(number: PhoneNumber, *, read_at: datetime) -> None:
     """Mark a number as not registered, because its account no longer lists it."""
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
-        PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(registered=False)
+        PhoneNumber.objects.filter(_unchanged_since(read_at), pk=number.pk).update(
+            registered=False, registered_at=None
+        )
 
 
 _TIERS = {

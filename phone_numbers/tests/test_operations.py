@@ -48,9 +48,11 @@ def test_deregister_and_register_again_with_the_kept_pin(
     answer = api.post(path(account, "deregister"))
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     assert state(api, account) == ("disconnected", "deregistered")
+    assert api.get(path(account)).json()["registered_at"] is None
     answer = api.post(path(account, "register"))
     assert (answer.status_code, answer.json()) == (200, {"success": True})
     assert state(api, account) == ("connected", None)
+    assert api.get(path(account)).json()["registered_at"] is not None
     assert moves(tenant) == [
         ("pending", "connected", None),
         ("connected", "disconnected", "deregistered"),

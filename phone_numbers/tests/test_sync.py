@@ -103,7 +103,9 @@ def test_a_number_that_the_account_no_longer_lists_is_disconnected(
     connect(simulator, tenant)
     PhoneNumber.objects.update(phone_number_id="404")
     sync_all(queued)
-    assert state_of(PhoneNumber.objects.get()) == ("disconnected", "deregistered")
+    number = PhoneNumber.objects.get()
+    assert state_of(number) == ("disconnected", "deregistered")
+    assert (number.registered, number.registered_at) == (False, None)
 
 
 def test_a_failing_account_is_put_off_and_the_others_go_on(
@@ -624,7 +626,12 @@ def test_a_doubted_token_fails_only_when_meta_refuses_it_again(
         (
             (True, datetime(2025, 1, 1, tzinfo=UTC)),
             {"status": "DISCONNECTED"},
+            (False, None),
+        ),
+        (
             (False, datetime(2025, 1, 1, tzinfo=UTC)),
+            {"platform_type": "CLOUD_API", "status": "CONNECTED"},
+            (True, "read"),
         ),
         ((True, None), {}, (True, None)),
         ((True, None), {"status": "DISCONNECTED"}, (False, None)),
