@@ -8,7 +8,7 @@ from rest_framework import serializers
 from gateway.clock import now
 from gateway.roles import NUMBER_SCOPES, KeyScope
 from tenants import tenant_status
-from tenants.credentials.api_keys import LONGEST_NUMBER_ID, MOST_NUMBERS
+from tenants.credentials.api_keys import LONGEST_NUMBER_ID, MOST_NUMBERS, PREFIX_CHARACTERS
 from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant
 from tenants.names import check_name
 
@@ -152,7 +152,10 @@ class AnyApiKeyOut(ApiKeyOut):
 class AnyApiKeyIn(serializers.Serializer[dict[str, Any]]):
     tenant_id = serializers.UUIDField(required=False)
     app_id = serializers.UUIDField(required=False)
-    prefix = serializers.CharField(required=False, max_length=16)
+    prefix = serializers.CharField(required=False, max_length=48, source="prefix__startswith")
+
+    def validate_prefix(self, text: str) -> str:
+        return text[:PREFIX_CHARACTERS]
 
 
 class RevokedKeyOut(serializers.Serializer[ApiKey]):

@@ -92,7 +92,13 @@ def test_staff_create_an_apps_key_that_ends_and_give_it_no_scopes(
 def test_staff_find_a_leaked_key_by_its_prefix_and_revoke_it(
     staff_api: Api, api: Api, key: api_keys.NewKey, tenant: Tenant, staff: User
 ) -> None:
-    (found,) = staff_api.get(f"/v1/admin/api-keys?prefix={key.row.prefix}").json()["data"]
+    another = api_keys.create(tenant=tenant, name="another", environment="test")
+    parts = (key.row.prefix, key.row.prefix[:12], key.key[:30], key.key)
+    searches = [staff_api.get(f"/v1/admin/api-keys?prefix={part}").json()["data"] for part in parts]
+    assert searches == [searches[0]] * len(parts)
+    (found,) = searches[0]
+    (other,) = staff_api.get("/v1/admin/api-keys?prefix=wb_test_").json()["data"]
+    assert (found["id"], other["id"]) == (str(key.row.id), str(another.row.id))
     assert (found["tenant_id"], found["app_id"]) == (str(tenant.id), None)
     assert staff_api.delete(f"/v1/admin/api-keys/{found['id']}").status_code == 200
     assert_error(api.get("/v1/tenant"), 401, "unauthorized")

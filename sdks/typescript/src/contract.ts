@@ -12122,7 +12122,7 @@ export interface operations {
             query?: {
                 /** @description The id of the platform app, a UUID. */
                 app_id?: string;
-                /** @description Only keys that begin with this text. */
+                /** @description Only keys that begin with this text. Of a longer text, such as a whole key, only the first 16 characters count. */
                 prefix?: string;
                 /** @description The id of the business, a UUID. */
                 tenant_id?: string;
