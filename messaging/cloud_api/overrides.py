@@ -79,7 +79,7 @@ class Callback:
                     waba_ids=None if self.is_number else [self.node],
                     phone_number_ids=[self.node] if self.is_number else None,
                 )
-            except InvalidRequest:
+            except (Conflict, InvalidRequest):
                 # Raises the error unless a concurrent call has just created the endpoint.
                 endpoint = self.endpoint()
                 if endpoint is None:

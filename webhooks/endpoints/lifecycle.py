@@ -99,9 +99,9 @@ def create(
     `given` has members of the API: settings, the `kind` and the `format`. An inbox needs no ping, and is verified from
     its creation on.
 
-    Raises Conflict for a second inbox, and InvalidRequest when the tenant already has 20 endpoints. Raises
-    WebhookVerifyFailed when the ping fails. The endpoint then exists and stays pending. The error's details have the
-    endpoint's id and secret.
+    Raises Conflict for a second inbox, and when the environment already has 20 endpoints. Raises WebhookVerifyFailed
+    when the ping fails. The endpoint then exists and stays pending. The error's details have the endpoint's id and
+    secret.
     """
     secret = secret or new_secret()
     _require_format(given.get("format", Endpoint.Format.ENVELOPE), given, is_new=True)
@@ -113,7 +113,11 @@ def create(
     with _uid_of_its_own(), transaction.atomic():
         _wait_for_turn(tenant_id)
         if Endpoint.objects.for_environment(tenant_id, environment).count() >= MOST_ENDPOINTS:
-            raise InvalidRequest(f"A tenant has at most {MOST_ENDPOINTS} webhook endpoints.")
+            raise Conflict(
+                f"There are {MOST_ENDPOINTS} webhook endpoints, which is the maximum.",
+                hint="Delete an endpoint that you no longer need.",
+                details={"limit": MOST_ENDPOINTS},
+            )
         if is_inbox and find_inbox(tenant_id=tenant_id, environment=environment) is not None:
             raise Conflict("Conversations are on already: an environment has one inbox.")
         endpoint = Endpoint.objects.create(

@@ -89,7 +89,7 @@ def test_endpoints_of_one_environment_leave_room_in_the_other(
         Endpoint(tenant=tenant, environment="test", url=receiver.url, event_types=["*"], secret="whsec_eA==")
         for _ in range(lifecycle.MOST_ENDPOINTS)
     )
-    assert_error(test_api.post("/v1/webhooks", {"url": receiver.url}), 400, "invalid_request")
+    assert_error(test_api.post("/v1/webhooks", {"url": receiver.url}), 409, "conflict")
     assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
 
 

@@ -182,7 +182,10 @@ class TestCreate:
                 tenant=tenant, url=receiver.url, event_types=["*"], secret="whsec_eA==", secret_prefix="w"
             )
         answers = in_threads(*[lambda: api.post("/v1/webhooks", {"url": receiver.url})] * 2)
-        assert sorted(answer.status_code for answer in answers) == [201, 400]
+        made, refused = sorted(answers, key=lambda answer: answer.status_code)
+        assert made.status_code == 201
+        error = assert_error(refused, 409, "conflict")
+        assert error["details"] == {"limit": MOST_ENDPOINTS}
         assert Endpoint.objects.count() == MOST_ENDPOINTS
 
     def test_a_second_one_with_a_uid_beside_the_verification_of_the_first_is_refused(
