@@ -5,6 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from gateway.api.validation import MomentField
 from gateway.clock import now
 from gateway.roles import NUMBER_SCOPES, KeyScope
 from tenants import tenant_status
@@ -54,15 +55,6 @@ class TenantCreateIn(serializers.Serializer[dict[str, Any]]):
     retention_days = serializers.ChoiceField(
         required=False, default=Tenant.Retention.DAYS_90, choices=Tenant.Retention.choices
     )
-
-
-class MomentField(serializers.DateTimeField):
-    """A date-time. A date without a time is rejected, because it names no moment."""
-
-    def to_internal_value(self, value: Any) -> datetime:
-        if isinstance(value, str) and ":" not in value:
-            raise serializers.ValidationError("Must be an ISO 8601 date-time, such as 2026-12-01T09:00:00Z.")
-        return super().to_internal_value(value)
 
 
 class AppKeyIn(serializers.Serializer[dict[str, Any]]):

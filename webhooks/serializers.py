@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from gateway import ids
+from gateway.api.validation import MomentField
 from gateway.outbound.client import InvalidUrlError, validate_url
 from webhooks import replay
 from webhooks.delivery import retries_and_attempt_log
@@ -306,8 +307,8 @@ class RotateSecretIn(serializers.Serializer[dict[str, Any]]):
 class ReplayIn(serializers.Serializer[dict[str, Any]]):
     """The body of an endpoint replay."""
 
-    begin = serializers.DateTimeField()
-    end = serializers.DateTimeField()
+    begin = MomentField()
+    end = MomentField()
     status = serializers.ListField(
         child=serializers.ChoiceField(choices=replay.STATUSES),
         required=False,

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from gateway import ids
 from gateway.api.errors import InvalidRequest, NotFound
-from gateway.api.validation import did_you_mean
+from gateway.api.validation import NO_MOMENT, did_you_mean, has_time
 
 _BETWEEN_DIGITS = re.compile(r"[\s().-]")
 _DIGITS = re.compile(r"[0-9]{1,20}")
@@ -24,21 +24,21 @@ TO = "The end of the range, an ISO 8601 date-time. The end itself is not in the 
 
 
 def moment(request: Request, name: str) -> datetime | None:
-    """An ISO 8601 date-time, UTC if it has no offset. None when the parameter is absent. Raises InvalidRequest."""
+    """An ISO 8601 date-time, UTC if it has no offset. None when the parameter is absent. Raises InvalidRequest, also
+    for a date without a time.
+    """
     text = request.query_params.get(name)
     if text is None:
         return None
     try:
-        value = parse_datetime(text.replace(" ", "+"))
+        value = parse_datetime(text.replace(" ", "+")) if has_time(text) else None
         if value is None:
             raise ValueError
         value = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         if not 1970 <= value.year <= 9000:
             raise ValueError
     except (ValueError, OverflowError):
-        raise InvalidRequest.of(
-            **{name: "Must be an ISO 8601 date-time, such as 2026-12-01T09:00:00Z."}
-        ) from None
+        raise InvalidRequest.of(**{name: NO_MOMENT}) from None
     return value
 
 

@@ -5,6 +5,7 @@ A mistyped name gets a suggestion, the closest known word, so that callers can f
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -55,6 +56,23 @@ sentence.
 LONGEST_NAME = 100
 """Maximum number of characters that a response repeats of an unknown member's name."""
 _INVALID_CHOICE = re.compile(r'"(.*)" is not a valid choice\.', re.DOTALL)
+
+
+NO_MOMENT = "Must be an ISO 8601 date-time, such as 2026-12-01T09:00:00Z."
+
+
+def has_time(text: str) -> bool:
+    """Whether a written date-time has a time. A date without a time names no moment, although parsers accept it."""
+    return ":" in text
+
+
+class MomentField(fields.DateTimeField):
+    """A date-time of a caller. A date without a time is rejected."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        if isinstance(value, str) and not has_time(value):
+            raise ValidationError(NO_MOMENT)
+        return super().to_internal_value(value)
 
 
 def checked(serializer: BaseSerializer[Any], *, is_open: bool = False) -> dict[str, Any]:

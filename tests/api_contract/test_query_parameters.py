@@ -175,6 +175,7 @@ _HALF_PAST_FOUR = datetime(2026, 11, 2, 4, 30, tzinfo=UTC)
         (query.moment, "2026-11-02T04:30:00", _HALF_PAST_FOUR),
         (query.moment, "9000-12-31T23:59:59Z", datetime(9000, 12, 31, 23, 59, 59, tzinfo=UTC)),
         *((query.moment, text, REFUSED) for text in ("9001-01-01T00:00:00Z", "", "2026-13-02", "1793500000")),
+        *((query.moment, text, REFUSED) for text in ("2026-11-02", "20261102")),
     ],
 )
 def test_a_query_parameter_is_read_or_named_as_wrong(

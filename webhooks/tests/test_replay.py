@@ -287,6 +287,7 @@ class TestAnEndpoint:
             ({"from": "2025-01-01T00:00:00Z"}, "to"),
             ({"from": "yesterday"}, "from"),
             ({"to": None}, "to"),
+            ({"to": "2026-11-02"}, "to"),
             ({"status": ["nonsense"]}, "status"),
             ({"status": []}, "status"),
             ({"event_types": ["nonsense"]}, "event_types"),
