@@ -16,17 +16,29 @@ from gateway.text_field import TextField
 from webhooks.models import MAX_URL_LENGTH
 
 
-class RegisterForm(forms.Form):
-    """Registers a number for sending."""
+class TwoStepForm(forms.Form):
+    """Sets the two-step PIN of a number."""
 
     pin = forms.RegexField(
         r"^\d{6}\Z",
-        label="Two-step PIN",
-        required=False,
-        help_text="The number's six-digit PIN, if it already has one. Empty: the gateway creates and stores one.",
+        label="New two-step PIN",
+        help_text="Six digits. Meta asks for them when the number moves to another provider.",
         error_messages={"invalid": "A PIN has six digits."},
         widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "numeric"}),
     )
+
+
+class RegisterForm(TwoStepForm):
+    """Registers a number for sending."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        pin = self.fields["pin"]
+        pin.label, pin.required = "Two-step PIN", False
+        pin.help_text = (
+            "The number's six-digit PIN, if it already has one. Empty: the gateway creates and stores one. You can set "
+            "your own later."
+        )
 
 
 _VERTICALS = {

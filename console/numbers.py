@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from console.error_codes import UNREACHABLE
-from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm
+from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm, TwoStepForm
 from console.visit import Visit, flash_errors, or_404, require_active, require_open
 from gateway.api import limits
 from gateway.api.errors import NotFound
@@ -104,6 +104,19 @@ def register(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRe
         actor = Actor(user_id=visit.user.pk)
         registration.register(found, actor=actor, pin=form.cleaned_data["pin"] or None)
         messages.success(request, "The number is registered.")
+    return redirect("console_number", phone_number_id)
+
+
+def two_step(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpResponse:
+    """Set the number's two-step PIN. The owner does not know a PIN that the service generated."""
+    require_open(visit)
+    found = _find(visit, phone_number_id)
+    form = TwoStepForm(request.POST)
+    if not form.is_valid():
+        return _number_page(request, visit, found, two_step_form=form, status=400)
+    with flash_errors(request), _asking_platform(request, found):
+        registration.set_two_step_pin(found, actor=Actor(user_id=visit.user.pk), pin=form.cleaned_data["pin"])
+        messages.success(request, "The PIN is set.")
     return redirect("console_number", phone_number_id)
 
 
@@ -235,6 +248,7 @@ def _number_page(
     found: PhoneNumber,
     *,
     register_form: RegisterForm | None = None,
+    two_step_form: TwoStepForm | None = None,
     seen: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HttpResponse:
@@ -247,6 +261,7 @@ def _number_page(
             "number": found,
             "explained": explained(found.connection_detail),
             "register_form": register_form or RegisterForm(),
+            "two_step_form": two_step_form or TwoStepForm(),
             "health": seen,
             "app_data": _app_data(found) if found.coexistence else None,
         },

@@ -129,6 +129,8 @@ PAGES = [
          Area.INTEGRATION, POST),
     Page("numbers/<str:phone_number_id>/register", numbers.register, "console_number_register",
          Area.INTEGRATION, POST),
+    Page("numbers/<str:phone_number_id>/two-step", numbers.two_step, "console_number_two_step",
+         Area.INTEGRATION, POST),
     Page("numbers/<str:phone_number_id>/profile", numbers.profile, "console_number_profile", Area.INTEGRATION, FORM),
     Page("numbers/<str:phone_number_id>/flows", numbers.flows, "console_number_flows", Area.INTEGRATION, FORM),
     Page("numbers/<str:phone_number_id>/release", numbers.release, "console_number_release", Area.INTEGRATION, FORM),

@@ -220,6 +220,7 @@ PAGES: dict[str, Page] = {
     "console_number_refresh": _does("integration", NUMBER),
     "console_number_subscribe": _does("integration", NUMBER),
     "console_number_register": _does("integration", NUMBER, pin="123456", audits="number.register"),
+    "console_number_two_step": _does("integration", NUMBER, pin="123456", audits="number.two_step"),
     "console_number_profile": Page(
         "integration", changes=True, of=NUMBER, body={"about": "Kites and threads"}
     ),

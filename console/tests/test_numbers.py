@@ -216,6 +216,27 @@ def test_a_number_is_refreshed_with_its_health_and_registered(
     assert "The number is registered." in answer.content.decode()
 
 
+def test_the_owner_sets_a_pin_in_place_of_a_generated_one(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    """Nobody knows a PIN that the service generated for a connect session or for a form without a PIN."""
+    PhoneNumber.objects.filter(pk=number.pk).update(pin_is_untold=True)
+    path = f"/console/numbers/{number.phone_number_id}"
+    assert f'action="{path}/two-step"' in browser.get(path).content.decode()
+    for pin in ("", "12345x"):
+        wrong = browser.post(f"{path}/two-step", {"pin": pin})
+        assert wrong.status_code == 400
+        assert 'aria-invalid="true"' in wrong.content.decode()
+    answer = browser.post(f"{path}/two-step", {"pin": "314159"}, follow=True).content.decode()
+    assert "The PIN is set." in answer
+    assert "314159" not in answer
+    number.refresh_from_db()
+    assert (number.pin, number.pin_is_untold) == ("314159", False)
+    assert simulator.number(number.waba_id, number.phone_number_id)["pin"] == "314159"
+    PhoneNumber.objects.filter(pk=number.pk).update(coexistence=True)
+    assert f'action="{path}/two-step"' not in browser.get(path).content.decode()
+
+
 def test_what_the_platform_refuses_is_a_sentence(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
