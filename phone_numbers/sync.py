@@ -356,7 +356,13 @@ def _business_left(account: BusinessAccount, value: Mapping[str, Any]) -> None:
 
 
 def _take_away(account: BusinessAccount, why: TakenAway) -> None:
-    BusinessAccount.objects.filter(pk=account.pk).update(taken_away=why, facts_changed_at=now())
+    """Store why Meta took an account away. A ban does not replace a removal: the removal lets the business connect
+    again, and lets another tenant connect the account.
+    """
+    rows = BusinessAccount.objects.filter(pk=account.pk)
+    if why == TakenAway.ACCOUNT_RESTRICTED:
+        rows = rows.exclude(taken_away=TakenAway.ACCOUNT_REMOVED)
+    rows.update(taken_away=why, facts_changed_at=now())
 
 
 def _release(account: BusinessAccount, why: TakenAway, named: str = "") -> None:

@@ -95,6 +95,17 @@ def test_a_reinstated_account_is_connected_again(number: PhoneNumber) -> None:
     assert state_of(number) == ("connected", None)
 
 
+def test_a_ban_of_a_removed_account_leaves_it_removed(number: PhoneNumber, tenant: Tenant) -> None:
+    """Notifications have no order, so an older ban may arrive after the removal."""
+    notify(number, {"event": "ACCOUNT_DELETED"})
+    for ban in ("DISABLE", "REINSTATE"):
+        notify(number, {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": ban}})
+        assert state_of(number) == ("disconnected", "account_removed")
+    assert len(moves(tenant)) == 2
+    notify(number, {"event": "ACCOUNT_RECONNECTED"})
+    assert state_of(number) == ("connected", None)
+
+
 def test_offboarding_concerns_the_coexistence_numbers_alone(number: PhoneNumber, tenant: Tenant) -> None:
     shared = make_number(number.account, "919800000009")
     PhoneNumber.objects.filter(pk=shared.pk).update(coexistence=True)
