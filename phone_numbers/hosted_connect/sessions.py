@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote_plus, urlencode, urlsplit, urlunsplit
 from uuid import UUID
 
 from django.conf import settings
@@ -58,11 +58,14 @@ def problem_of(url: str) -> str | None:
 
 
 def with_result(url: str, *, session_id: str, status: str) -> str:
-    """The return_url with `session_id` and `status` in its query. Existing parameters with these names are replaced."""
+    """The return_url with `session_id` and `status` in its query. Existing parameters with these names are replaced.
+    All others stay as the tenant wrote them, because a query may be signed or contain bytes.
+    """
     parts = urlsplit(url)
     own = {"session_id": session_id, "status": status}
-    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in own]
-    return urlunsplit(parts._replace(query=urlencode([*kept, *own.items()])))
+    written = parts.query.split("&") if parts.query else []
+    kept = [pair for pair in written if unquote_plus(pair.partition("=")[0]) not in own]
+    return urlunsplit(parts._replace(query="&".join([*kept, urlencode(own)])))
 
 
 LIFETIME = timedelta(hours=1)

@@ -133,6 +133,11 @@ def test_an_accepted_address_never_changes_its_host(path: str, query: str) -> No
         ("https://a.example", "https://a.example?session_id=cs_1&status=failed"),
         ("https://a.example/x?a=1&b=", "https://a.example/x?a=1&b=&session_id=cs_1&status=failed"),
         ("https://a.example/?status=connected", "https://a.example/?session_id=cs_1&status=failed"),
+        ("https://a.example/?%73tatus=x&a", "https://a.example/?a&session_id=cs_1&status=failed"),
+        (
+            "https://a.example/?x=%FF%fe&q=a%20b+c&&s=a/b",
+            "https://a.example/?x=%FF%fe&q=a%20b+c&&s=a/b&session_id=cs_1&status=failed",
+        ),
         ("http://localhost:3000/#part", "http://localhost:3000/?session_id=cs_1&status=failed#part"),
     ],
 )
