@@ -76,11 +76,12 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
         return earlier
     number = connected_sender(tenant_id=tenant_id, environment=environment, from_=from_, within=within)
     body.check_item_senders({from_, number.phone_number_id, number.digits, f"+{number.digits}"})
+    send_at, hours = body.moment(), body.hours
     warnings = parameters.check_sends(
         [(idx, bytes(item.template)) for idx, item in enumerate(body.messages) if item.is_template],
         waba_id=number.waba_id,
+        send_at=send_at,
     )
-    send_at, hours = body.moment(), body.hours
     batch = Batch(
         tenant_id=tenant_id,
         environment=environment,

@@ -4,7 +4,8 @@ Reads Meta's description of a template and writes the `template` member of a sen
 
 Before a batch is stored, the language of each template and the count of its parameters are checked against the mirror.
 Meta would reject each of up to ten thousand wrong messages (132000, 132001); the check reports the error once. It
-rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns.
+rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns, and
+also if the batch is sent later, because its templates may be created or changed until then.
 Templates with parameters that cannot be counted, such as carousels, are not checked.
 """
 
@@ -12,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -249,11 +250,13 @@ class TemplateWarning:
             self.indexes.append(idx)
 
 
-def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[TemplateWarning]:
+def check_sends(
+    contents: Sequence[tuple[int, bytes]], *, waba_id: str, send_at: datetime | None
+) -> list[TemplateWarning]:
     """Check template messages against an account's mirror. Each message is a pair: its position and its `template`
     member. Returns warnings.
 
-    If the mirror is fresh, errors raise InvalidRequest instead.
+    If the mirror is fresh and the messages are sent at once, errors raise InvalidRequest instead.
     """
     if not contents:
         return []
@@ -265,7 +268,7 @@ def check_sends(contents: Sequence[tuple[int, bytes]], *, waba_id: str) -> list[
             continue
         if problem in warnings or len(warnings) < SHOWN_PROBLEMS:
             warnings.setdefault(problem, TemplateWarning(problem)).note(idx)
-    if warnings and mirrored.is_fresh():
+    if warnings and send_at is None and mirrored.is_fresh():
         places = sorted((idx, found.message) for found in warnings.values() for idx in found.indexes)
         raise InvalidRequest(
             f"{next(iter(warnings))} Nothing was queued. The first {SHOWN_PROBLEMS} messages are named.",

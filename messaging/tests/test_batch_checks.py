@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.clock import now
+from gateway.clock import isoformat, now
 from gateway.upstream.contract import bodies
 from messaging.batches import body
 from messaging.message_templates import mirror
@@ -123,6 +123,17 @@ def test_a_mirror_that_may_be_stale_warns(api: Api, number: PhoneNumber, state: 
     assert (warning["count"], warning["indexes"]) == (25, list(range(20)))
     assert "(132000)" in warning["message"]
     assert Batch.objects.get().total == 26
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_batch_for_later_warns_because_its_templates_may_change_until_then(
+    api: Api, number: PhoneNumber
+) -> None:
+    batch = {"from": number.phone_number_id, "messages": [sent(), sent(name="of_tomorrow")]}
+    answer = api.post(PATH, {**batch, "send_at": isoformat(now() + timedelta(days=1))})
+    [warning] = answer.json()["warnings"]
+    assert (answer.status_code, warning["indexes"]) == (202, [1])
+    assert "no template of_tomorrow" in warning["message"]
 
 
 def test_without_a_mirror_nothing_is_refused(api: Api, number: PhoneNumber) -> None:
