@@ -3190,7 +3190,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -3622,7 +3622,7 @@ export interface components {
             /** @description The id of the object. */
             id: string;
             /**
-             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried or skipped; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -3819,7 +3819,7 @@ export interface components {
             /** @description The id of the object. */
             id: string;
             /**
-             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried or skipped; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -4435,7 +4435,7 @@ export interface components {
             number_connected: boolean;
             /** @description Whether the business has ever had an API key. */
             api_key_created: boolean;
-            /** @description Whether an endpoint has passed the verify ping. */
+            /** @description Whether an active webhook endpoint has passed the verify ping, or an inbox is on. Endpoints of the test environment count only for a sandbox tenant. */
             webhook_verified: boolean;
             /** @description Whether WhatsApp has accepted a message of the business. */
             test_message_sent: boolean;
@@ -4479,7 +4479,7 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description When the customer connected the account, ISO 8601 in UTC; null before.
+             * @description When the session ended, as `connected` or as `failed`, ISO 8601 in UTC; null before.
              */
             completed_at: string | null;
             /** @description Meta's id of the WhatsApp Business account that the customer connected; null before. */
@@ -4505,7 +4505,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -4695,7 +4695,7 @@ export interface components {
             /** @description The id of the object. */
             id: string;
             /**
-             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried or skipped; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -6175,7 +6175,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8254,7 +8254,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8700,7 +8700,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8938,7 +8938,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -9017,7 +9017,7 @@ export interface components {
             /** @description The id of the object. */
             id: string;
             /**
-             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried; `cancelled`: cancelled before the end.
+             * @description The current status. `queued`: waits or is being sent; `completed`: every message was tried or skipped; `cancelled`: cancelled before the end.
              * @enum {string}
              */
             status: "queued" | "completed" | "cancelled";
@@ -9844,7 +9844,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -12804,7 +12804,7 @@ export interface operations {
                 /**
                  * @description * `pending` - Pending
                  *     * `connected` - Connected
-                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is.
+                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
                  */
                 connection_state?: "pending" | "connected" | "disconnected";
             };
@@ -15699,7 +15699,7 @@ export interface operations {
                 cursor?: string;
                 /** @description The largest number of entries on a page, 1 to 200. */
                 limit?: number;
-                /** @description Only entries with this status. `cancelled`: cancelled before the end; `completed`: every message was tried; `queued`: waits or is being sent. */
+                /** @description Only entries with this status. `cancelled`: cancelled before the end; `completed`: every message was tried or skipped; `queued`: waits or is being sent. */
                 status?: "cancelled" | "completed" | "queued";
             };
             header?: {
