@@ -167,7 +167,7 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
             unrouted.append(change)
         else:
             owned[owner.tenant_id].append((change, owner))
-    is_whole = len(owned) == 1 and not unrouted and normalised.error is None
+    is_whole = len(owned) + bool(unrouted) == 1 and normalised.error is None
     splitter = None if is_whole else Splitter(body)
     parts = [_part(owned[tenant_id], body, splitter) for tenant_id in sorted(owned)]
     with transaction.atomic():
@@ -175,12 +175,10 @@ def accept(body: bytes, *, environments: Collection[str]) -> None:
             _apply(parts, run(_recording(parts), prepared=True))
         if normalised.error is not None:
             _keep(body, reason="malformed", error=normalised.error)
-        elif unrouted and splitter is not None:
-            _keep(
-                splitter.split({(change.entry, change.change) for change in unrouted})[0],
-                reason="unroutable",
-                waba_id=unrouted[0].route.entry_id,
-            )
+        elif unrouted:
+            places = {(change.entry, change.change) for change in unrouted}
+            kept = body if splitter is None else splitter.split(places)[0]
+            _keep(kept, reason="unroutable", waba_id=unrouted[0].route.entry_id)
 
 
 class Intake:

@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from gateway.database import statements
+from gateway.upstream.notifications.change import MOST_EVENTS
 from gateway.upstream.notifications.normalise import normalise
 from gateway.upstream.tests.notifications import BODIES, at_path
 from messaging import known_nodes
@@ -26,7 +27,7 @@ from messaging.tests.incoming import (
     signature_of,
     text_change,
 )
-from phone_numbers.models import PhoneNumber
+from phone_numbers.models import AppData, PhoneNumber
 from tenants.models import Tenant
 from tests.database_settings import without_database
 from tests.fixtures import assert_error, in_threads
@@ -277,6 +278,27 @@ class TestRouting:
         assert orjson.loads(kept.body)["entry"] == [{"id": "1", "changes": [nobodys]}]
         (each,) = envelopes_of(tenant)
         assert each["raw"]["entry"] == [{"id": WABA, "changes": [mine]}]
+
+    @pytest.mark.parametrize("waba_id", [WABA, "1"])
+    def test_a_change_beyond_the_limits_arrives_whole(
+        self, number: PhoneNumber, tenant: Tenant, waba_id: str
+    ) -> None:
+        value = text_change(NUMBER if waba_id == WABA else "2")["value"]
+        threads = [{"id": "919812345678", "messages": [{}] * (MOST_EVENTS + 1)}]
+        value["history"] = [{"metadata": {"progress": 100}, "threads": threads}]
+        body = notification((waba_id, [{"field": "history", "value": value}]))
+        assert post(body).status_code == 200
+        if waba_id != WABA:
+            assert [bytes(kept.body) for kept in KeptNotification.objects.all()] == [body]
+            return
+        (each,) = envelopes_of(tenant)
+        assert (each["type"], each["phone_number_id"], each["data"]) == (
+            "meta.other",
+            NUMBER,
+            {"field": "history"},
+        )
+        assert each["raw"] == orjson.loads(body)
+        assert AppData.objects.get(kind="history").status == "completed"
 
     def test_a_repeat_of_what_is_kept_is_kept_once(self, db: None) -> None:
         body = notification(("1", [text_change("2", "wamid.1")]))

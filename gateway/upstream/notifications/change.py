@@ -40,6 +40,8 @@ LONGEST_COLUMN = 255
 LARGEST_CODE = 2**31 - 1
 LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
+MOST_EVENTS, MOST_BYTES = 30_000, 48 * 1024 * 1024
+"""Limits of the events of a notification, and of their `data` together. 3 MB have fewer than 25,000 old messages."""
 
 
 class MessageFacts(NamedTuple):
@@ -266,8 +268,35 @@ class Person(NamedTuple):
 NOBODY = Person()
 
 
+class NoRoomError(ValueError):
+    """A notification has too many events, or their `data` is too large."""
+
+
+class Room(msgspec.Struct):
+    """What the events of a notification may still take. Bounds its time and memory, whatever its form: each event of an
+    item repeats what stands beside the items.
+    """
+
+    events: int = MOST_EVENTS
+    size: int = MOST_BYTES
+
+    def expect(self, events: int) -> None:
+        """Raise NoRoomError unless there is room for so many events."""
+        if events > self.events:
+            raise NoRoomError
+
+    def take(self, size: int) -> None:
+        """Take the room of one event. Raises NoRoomError."""
+        self.events -= 1
+        self.size -= size
+        if min(self.events, self.size) < 0:
+            raise NoRoomError
+
+
 class Source(msgspec.Struct, frozen=True):
-    """The source of events: a change. `path` leads to its value. `body_hash()` is the whole notification's SHA-256."""
+    """The source of events: a change. `path` leads to its value. `body_hash()` is the whole notification's SHA-256.
+    `room` is shared by all changes of the notification.
+    """
 
     entry: int
     change: int
@@ -277,6 +306,7 @@ class Source(msgspec.Struct, frozen=True):
     value: JsonObject
     route: Route
     body_hash: Callable[[], str]
+    room: Room
 
     def key(self, *parts: str | None, of: object) -> str:
         """The dedupe key made of `parts`. If a part is None, the content of the item `of` is added.
@@ -315,11 +345,13 @@ class Source(msgspec.Struct, frozen=True):
         wamid: str | None = None,
         message: MessageFacts | None = None,
     ) -> EventDraft:
-        """The event for one item of this change, or for its whole value. Serialises `data`."""
+        """The event for one item of this change, or for its whole value. Serialises `data`. Raises NoRoomError."""
+        written = dumps(data)
+        self.room.take(len(written))
         return EventDraft(
             type=event_type,
             dedupe_key=key,
-            data=dumps(data),
+            data=written,
             entry=self.entry,
             change=self.change,
             raw_path=path,
@@ -332,13 +364,15 @@ class Source(msgspec.Struct, frozen=True):
         )
 
     def unwritable(self, path: str, *place: str) -> EventDraft:
-        """The event for an item that is nested too deeply to be serialised. The event only refers to `raw`.
+        """The event for an item that is nested too deeply to be serialised, or for a change without room. The event
+        only refers to `raw`.
 
         `place` distinguishes an item of the change from the change itself.
         """
         number = ".".join((str(self.entry), str(self.change), *place))
         key = self.key("meta", self.field, self.body_hash(), number, of=None)
-        return self.draft(META_OTHER, key=key, data={"field": self.field}, path=path)
+        own = self if place else msgspec.structs.replace(self, room=Room())
+        return own.draft(META_OTHER, key=key, data={"field": self.field}, path=path)
 
     def whole(
         self, event_type: EventType, *parts: str | None, person: Person | None = None

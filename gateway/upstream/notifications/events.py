@@ -72,6 +72,7 @@ def split_items(source: Source, lists: Mapping[str, Describe], inside: str | Non
         if list_name not in taken:
             continue
         items = holder[list_name]
+        source.room.expect(len(items))
         described = [_describe(source, describe, index, item) for index, item in enumerate(items)]
         directory = _Directory(contacts, [each.person for each in described])
         for index, (item, each) in enumerate(zip(items, described, strict=True)):

@@ -2,13 +2,14 @@
 
 Called with the raw body after the check of its signature. Pure: no database, no settings, no clock. Never raises, for
 any bytes. Each change of a well-formed notification yields at least one draft. Nothing is dropped: unknown content
-becomes `meta.other` with the whole value.
+becomes `meta.other` with the whole value, and a change beyond the limits becomes `meta.other` that refers to `raw`.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from gateway.upstream.notifications import events as management
@@ -18,11 +19,13 @@ from gateway.upstream.notifications.change import (
     EventDraft,
     EventType,
     Normalised,
+    NoRoomError,
+    Room,
     Route,
     Source,
     route_of,
 )
-from gateway.upstream.notifications.lossless_json import JsonObject, loads, text
+from gateway.upstream.notifications.lossless_json import LARGEST_BODY, JsonObject, loads, text
 
 __all__ = ["FIELDS", "Change", "EventDraft", "EventType", "Normalised", "Route", "normalise"]
 
@@ -94,11 +97,12 @@ _FIELD_BY_MEMBER: Mapping[str, str] = {
 
 
 MOST_OBJECTS, MOST_MEMBERS = 100_000, 1_000_000
-"""Limits of a body, checked before parsing. A thousand messages have about 15,000 objects and as many members."""
-MOST_ITEMS = 10_000
-"""Maximum number of members of all lists in a notification together. Meta sends at most 1,000 messages, each with an
-entry, a change and a contact. A larger notification is stored whole, with the reason, and makes no events. If it were
-rejected, Meta would repeat it for days.
+"""Limits of a body that is larger than those of Meta, checked before parsing. Of a body beyond them, only what names
+its owner is read.
+"""
+MOST_CHANGES = 10_000
+"""Maximum number of changes in a notification. Meta sends at most 1,000. A notification with more is stored whole, with
+the reason, and makes no events. If it were rejected, Meta would repeat it for days.
 """
 
 
@@ -108,12 +112,14 @@ def normalise(body: bytes) -> Normalised:
     Never raises. `error` names what is malformed: the whole body (then there are no changes), or the first unreadable
     entry (then all other entries have their changes). `error` contains nothing of the body's content.
     """
-    if body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS:
-        return Normalised((), f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
+    is_larger = len(body) > LARGEST_BODY
+    if is_larger and (body.count(b"{") > MOST_OBJECTS or body.count(b",") > MOST_MEMBERS):
+        return _outlined(body, f"more than {MOST_OBJECTS} objects or {MOST_MEMBERS} members")
     try:
         notification = loads(body)
     except ValueError:
-        return Normalised((), "the body is not JSON")
+        error = "the body is not JSON"
+        return _outlined(body, error) if is_larger else Normalised((), error)
     if not isinstance(notification, dict):
         return Normalised((), "the body is not an object")
     if notification.get("object") != "whatsapp_business_account":
@@ -121,25 +127,68 @@ def normalise(body: bytes) -> Normalised:
     entries = notification.get("entry")
     if not isinstance(entries, list):
         return Normalised((), "entry is not a list")
+    listed = [entry.get("changes") if isinstance(entry, dict) else None for entry in entries]
+    if sum(len(changes) for changes in listed if isinstance(changes, list)) > MOST_CHANGES:
+        return Normalised((), f"more than {MOST_CHANGES} changes")
 
-    # A list has at most one more member than commas, so few notifications need the exact count.
-    if body.count(b",") + body.count(b"[") > MOST_ITEMS and _items(entries, MOST_ITEMS) > MOST_ITEMS:
-        return Normalised((), f"more than {MOST_ITEMS} items")
-
-    body_hash = _BodyHash(body)
+    body_hash, room = _BodyHash(body), Room()
     changes: list[Change] = []
-    error: str | None = None
-    for i, entry in enumerate(entries):
-        listed = entry.get("changes") if isinstance(entry, dict) else None
-        if isinstance(listed, list):
-            changes += [_change(entry, i, change, j, body_hash) for j, change in enumerate(listed)]
-        elif error is None:
-            error = (
+    unreadable: str | None = None
+    for i, (entry, of_entry) in enumerate(zip(entries, listed, strict=True)):
+        if isinstance(of_entry, list):
+            changes += [_change(entry, i, change, j, body_hash, room) for j, change in enumerate(of_entry)]
+        elif unreadable is None:
+            unreadable = (
                 f"entry[{i}].changes is not a list"
                 if isinstance(entry, dict)
                 else f"entry[{i}] is not an object"
             )
-    return Normalised(tuple(changes), error)
+    return Normalised(tuple(changes), unreadable)
+
+
+class _Identifiers(msgspec.Struct):
+    phone_number_id: str | int | None = None
+    display_phone_number: str | int | None = None
+    waba_id: str | int | None = None
+
+
+class _Value(msgspec.Struct):
+    metadata: _Identifiers | None = None
+    waba_info: _Identifiers | None = None
+
+
+class _OutlinedChange(msgspec.Struct):
+    value: _Value
+    field: str = ""
+
+
+class _OutlinedEntry(msgspec.Struct):
+    changes: tuple[_OutlinedChange]
+    id: str | int | None = None
+
+
+class _Outline(msgspec.Struct):
+    """A notification with one change, as nearly all have: only the members that name its owner."""
+
+    object: Literal["whatsapp_business_account"]
+    entry: tuple[_OutlinedEntry]
+
+
+def _outlined(body: bytes, error: str) -> Normalised:
+    """The change of a notification that is too large to be parsed whole. Its only event refers to `raw`. `error` is
+    returned if the change's owner cannot be read.
+    """
+    # msgspec rejects half a surrogate pair even in a text that it skips. No identifier has an escape.
+    readable = body.replace(rb"\u", rb"\n")
+    try:
+        (entry,) = msgspec.json.decode(readable, type=_Outline).entry
+    except (ValueError, RecursionError):
+        return Normalised((), error)
+    (change,) = entry.changes
+    field, members = text(change.field) or "", msgspec.to_builtins(change.value)
+    route = route_of(text(entry.id), members)
+    source = Source(0, 0, "entry[0].changes[0].value", field, None, members, route, _BodyHash(body), Room())
+    return Normalised((Change(0, 0, field, route, None, (source.unwritable(source.path),)),))
 
 
 class _BodyHash:
@@ -155,21 +204,9 @@ class _BodyHash:
         return self._digest
 
 
-def _items(node: Any, most: int) -> int:
-    """The number of members in the lists of a notification. Stops counting beyond `most`."""
-    count = 0
-    waiting = [node]
-    while waiting and count <= most:
-        each = waiting.pop()
-        if isinstance(each, list):
-            count += len(each)
-            waiting += [member for member in each if isinstance(member, dict | list)] if count <= most else []
-        else:
-            waiting += [member for member in each.values() if isinstance(member, dict | list)]
-    return count
-
-
-def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[[], str]) -> Change:
+def _change(
+    entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[[], str], room: Room
+) -> Change:
     path = f"entry[{i}].changes[{j}]"
     if isinstance(change, dict) and "value" in change:
         path, value = f"{path}.value", change["value"]
@@ -187,6 +224,7 @@ def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[
         value=members,
         route=route_of(text(entry.get("id")), members),
         body_hash=body_hash,
+        room=room,
     )
     return Change(
         entry=i,
@@ -201,7 +239,7 @@ def _change(entry: JsonObject, i: int, change: Any, j: int, body_hash: Callable[
 def _drafts(source: Source, handler: Handler) -> tuple[EventDraft, ...]:
     try:
         return tuple(handler(source) or management.other(source))
-    except orjson.JSONEncodeError:
+    except (orjson.JSONEncodeError, NoRoomError):
         # A value can be read with up to 1,024 nested levels, but written with only 254.
         return (source.unwritable(source.path),)
 

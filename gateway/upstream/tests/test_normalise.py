@@ -8,9 +8,10 @@ import msgspec
 import orjson
 import pytest
 
-from gateway.upstream.notifications.change import MessageFacts
+from gateway.upstream.notifications.change import MOST_BYTES, MOST_EVENTS, MessageFacts
+from gateway.upstream.notifications.lossless_json import LARGEST_BODY, MOST_ESCAPES
 from gateway.upstream.notifications.normalise import (
-    MOST_ITEMS,
+    MOST_CHANGES,
     MOST_MEMBERS,
     MOST_OBJECTS,
     EventDraft,
@@ -684,26 +685,83 @@ def test_an_item_too_deep_to_write_again_costs_only_itself(item: Any) -> None:
     assert len({draft.dedupe_key for draft in change.drafts}) == 3
 
 
-@pytest.mark.parametrize("item", ["{}", "1", "[]"])
-def test_more_items_than_the_upstream_ever_sends_make_no_events(item: str) -> None:
-    def of(count: int) -> bytes:
-        items = b"[%b]" % b",".join([item.encode()] * count)
-        return notification("messages", {**ENVELOPE, "messages": "@@"}).replace(b'"@@"', items)
-
-    assert len(normalise(of(1_000)).changes[0].drafts) == 1_000
-    refused = normalise(of(MOST_ITEMS + 1))
-    assert (refused.changes, refused.error) == ((), f"more than {MOST_ITEMS} items")
+# Large notifications
 
 
-def test_more_objects_than_the_upstream_ever_sends_are_not_even_read() -> None:
-    for body in (b"{" * (MOST_OBJECTS + 1), b"[1" + b",1" * (MOST_MEMBERS + 1) + b"]"):
+def chunk(*texts: str) -> bytes:
+    """A piece of the old chats with one message for each text, shorter than those of Meta."""
+    old = [
+        {
+            "from": "919812345678",
+            "id": f"wamid.{n}",
+            "timestamp": "1793500000",
+            "type": "text",
+            "text": {"body": body},
+            "history_context": {"status": "READ"},
+        }
+        for n, body in enumerate(texts)
+    ]
+    threads = [{"id": "919812345678", "messages": old}]
+    return notification("history", {**ENVELOPE, "history": [{"metadata": {"phase": 0}, "threads": threads}]})
+
+
+def test_a_chunk_of_the_largest_size_makes_an_event_of_each_message() -> None:
+    body = chunk(*["k"] * 22_500)
+    assert LARGEST_BODY * 0.95 < len(body) < LARGEST_BODY
+    assert len(drafts_of(body)) == 22_501
+
+
+@pytest.mark.parametrize("text", ["UTR 1234567890123456", "\ud83d", 9007199254740993])
+def test_one_odd_text_among_many_escapes_costs_nothing(text: Any) -> None:
+    """In India's languages each letter is an escape."""
+    drafts = drafts_of(chunk(*["नमस्ते जी" * 5] * 3_000, text))
+    assert len(drafts) == 3_002
+    shown = {"\ud83d": "\ufffd", 9007199254740993: "9007199254740993"}.get(text, text)
+    assert orjson.loads(drafts[-1].data)["message"]["text"]["body"] == shown
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        *(
+            pytest.param(f'"messages":[{",".join([item] * (MOST_EVENTS + 1))}]', id=item)
+            for item in ("{}", "1", "[]")
+        ),
+        pytest.param(
+            f'"messages":[{",".join(["{}"] * 1_000)}],"beside":"{"x" * (MOST_BYTES // 1_000)}"', id="beside"
+        ),
+        pytest.param(f'"x":[{",".join(["{}"] * MOST_OBJECTS)}{" " * LARGEST_BODY}]', id="objects"),
+        pytest.param(f'"x":[{",".join(["1"] * MOST_MEMBERS)},1{" " * LARGEST_BODY}]', id="members"),
+        pytest.param(
+            rf'"x":"{chr(92)}ud800{rf"{chr(92)}n" * MOST_ESCAPES}{" " * LARGEST_BODY}"', id="escapes"
+        ),
+    ],
+)
+def test_a_change_beyond_the_limits_is_one_event_that_refers_to_raw(members: str) -> None:
+    body = notification("messages", {**ENVELOPE, "@@": 1}).replace(b'"@@":1', members.encode())
+    (change,) = changes_of(body)
+    assert (change.route.entry_id, change.route.phone_number_id) == ("100200300400500", "200300400500600")
+    (draft,) = change.drafts
+    assert (draft.type, json.loads(draft.data)) == ("meta.other", {"field": "messages"})
+    assert draft.raw_path == "entry[0].changes[0].value"
+    assert draft.dedupe_key == f"meta:messages:{hashlib.sha256(body).hexdigest()}:0.0"
+
+
+def test_changes_after_the_limit_are_one_event_each() -> None:
+    many = {"field": "messages", "value": {**ENVELOPE, "messages": [{}] * (MOST_EVENTS - 1)}}
+    one = {"field": "messages", "value": {**ENVELOPE, "messages": [message(), message()]}}
+    body = wire({"object": "whatsapp_business_account", "entry": [{"id": "1", "changes": [many, one, one]}]})
+    assert [len(change.drafts) for change in changes_of(body)] == [MOST_EVENTS - 1, 1, 1]
+
+
+def test_more_changes_than_the_upstream_ever_sends_make_no_events() -> None:
+    entry = {"id": "1", "changes": [1] * (MOST_CHANGES + 1)}
+    refused = normalise(wire({"object": "whatsapp_business_account", "entry": [entry]}))
+    assert (refused.changes, refused.error) == ((), f"more than {MOST_CHANGES} changes")
+
+
+def test_a_large_body_whose_owner_cannot_be_read_is_named() -> None:
+    for body in (b"{" * LARGEST_BODY * 2, b"[1" + b",1" * LARGEST_BODY + b"]"):
         refused = normalise(body)
         assert refused.changes == ()
         assert (refused.error or "").startswith(f"more than {MOST_OBJECTS} objects")
-
-
-def test_what_only_the_exact_reader_could_read_is_bounded() -> None:
-    """Two million halves of surrogate pairs took a second to read. So such a body is stored without being parsed."""
-    body = b'{"object":"whatsapp_business_account","entry":[{"x":"%b"}]}'
-    assert normalise(body % (rb"\ud800" * 100_001)).error == "the body is not JSON"
-    assert normalise(body % (rb"\ud83d\ude00" * 200_001)).error != "the body is not JSON"
