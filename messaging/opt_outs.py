@@ -24,6 +24,7 @@ from django.db.models import F, Q, QuerySet
 
 from gateway import ids
 from gateway.clock import isoformat
+from gateway.upstream.notifications.change import NOBODY, Person, column
 from gateway.upstream.notifications.lossless_json import JsonObject, member, objects, text
 from gateway.upstream.notifications.normalise import Change
 from messaging.models import OptOut
@@ -151,35 +152,78 @@ def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:
 
 
 # --- Opt-outs in notifications.
-def has_word(value: JsonObject) -> bool:
-    """Whether a change has a message that is a stop or start word. Called for every notification of messages."""
-    return any(_word_of(item) is not None for _, item in objects(value, "messages"))
+_MOVES = ("user_changed_number", "user_changed_user_id", "customer_changed_number")
+"""Types of system messages that give a customer's new ids (upstream fact 3.4)."""
+
+
+def concerns(value: JsonObject) -> bool:
+    """Whether a change has a message that is a stop or start word, or gives a customer's new ids. Called for every
+    notification of messages.
+    """
+    return any(
+        _word_of(item) is not None or _new_ids(item) != NOBODY for _, item in objects(value, "messages")
+    )
 
 
 def apply(change: Change, number: NumberRoute) -> None:
     """Record the opt-outs in a change for a number, and publish the changed states. Runs inside the transaction of the
     incoming flow.
     """
-    events = [event for said in _said(change) if (event := _record(said, number)) is not None]
-    publish(tenant_id=number.tenant_id, events=events)
+    scope: dict[str, Any] = {
+        "tenant_id": number.tenant_id,
+        "environment": number.environment,
+        "phone_number_id": number.phone_number_id,
+    }
+    events = [_record(said, number, scope) for said in _said(change)]
+    events += [_record(said, number, scope) for said in _moved(change, scope)]
+    publish(tenant_id=number.tenant_id, events=[event for event in events if event is not None])
 
 
 def _said(change: Change) -> Iterator[Said]:
-    name = "user_preferences" if change.field == "user_preferences" else "messages"
-    items = (change.value or {}).get(name)
-    # The drafts begin with one draft for each item of this list.
-    for item, draft in zip(items if isinstance(items, list) else (), change.drafts, strict=False):
-        if not isinstance(item, dict) or not (draft.wa_id or draft.user_id):
-            continue
+    is_report = change.field == "user_preferences"
+    for item, person in _items(change, "user_preferences" if is_report else "messages"):
         seconds = text(item.get("timestamp")) or ""
         if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 11):
             continue
         at = datetime.fromtimestamp(int(seconds), UTC)
-        if name == "messages":
+        if not is_report:
             if (stop := _word_of(item)) is not None:
-                yield Said(draft.wa_id, draft.user_id, stop, "stop_word", at)
+                yield Said(*person, stop, "stop_word", at)
         elif item.get("category") == MARKETING and item.get("value") in {"stop", "resume"}:
-            yield Said(draft.wa_id, draft.user_id, item["value"] == "stop", "whatsapp", at)
+            yield Said(*person, item["value"] == "stop", "whatsapp", at)
+
+
+def _moved(change: Change, scope: Mapping[str, Any]) -> Iterator[Said]:
+    """The decisions of customers who have new ids, for these ids. They stay valid for the former ids."""
+    for item, former in _items(change, "messages") if change.field == "messages" else ():
+        if (new := _new_ids(item)) == NOBODY:
+            continue
+        previous = former._replace(user_id=_id(item, "previous_user_id") or former.user_id)
+        known = of_customer(**scope, customers={*former, *_both_ids(scope, previous)})
+        if known.reported_at is not None:
+            yield Said(*new, known.reported_stop, "whatsapp", known.reported_at)
+        if known.wrote_at is not None:
+            yield Said(*new, known.wrote_stop, "stop_word", known.wrote_at)
+
+
+def _items(change: Change, name: str) -> Iterator[tuple[JsonObject, Person]]:
+    """The items in the list `name`, each with its customer. Items without a customer are left out."""
+    items = (change.value or {}).get(name)
+    # The drafts begin with one draft for each item of this list.
+    for item, draft in zip(items if isinstance(items, list) else (), change.drafts, strict=False):
+        if isinstance(item, dict) and (draft.wa_id or draft.user_id):
+            yield item, Person(draft.wa_id, draft.user_id)
+
+
+def _new_ids(item: JsonObject) -> Person:
+    """The ids that a customer has from now on, by a system message. Nobody for any other message."""
+    if item.get("type") != "system" or member(item, "system").get("type") not in _MOVES:
+        return NOBODY
+    return Person(_id(item, "wa_id") or _id(item, "new_wa_id"), _id(item, "user_id"))
+
+
+def _id(item: JsonObject, name: str) -> str | None:
+    return column(text(member(item, "system").get(name)))
 
 
 def _word_of(item: JsonObject) -> bool | None:
@@ -216,14 +260,9 @@ def _plain(said: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", said).casefold().strip(_AROUND).split())
 
 
-def _record(said: Said, number: NumberRoute) -> NewEvent | None:
+def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEvent | None:
     """Store a customer's decision under each of the customer's ids. Returns the event of a changed state, or None."""
-    scope: dict[str, Any] = {
-        "tenant_id": number.tenant_id,
-        "environment": number.environment,
-        "phone_number_id": number.phone_number_id,
-    }
-    wa_id, user_id = _both_ids(scope, said)
+    wa_id, user_id = _both_ids(scope, Person(said.wa_id, said.user_id))
     is_report = said.source == "whatsapp"
     # Meta's `resume` also ends an opt-out that a stop word caused.
     is_word = not is_report or not said.stop
@@ -270,10 +309,11 @@ def _record(said: Said, number: NumberRoute) -> NewEvent | None:
     )
 
 
-def _both_ids(scope: Mapping[str, Any], said: Said) -> tuple[str | None, str | None]:
+def _both_ids(scope: Mapping[str, Any], person: Person) -> Person:
     """The customer's wa_id and user_id. An id that the notification lacks comes from the newest message with both."""
-    if said.wa_id and said.user_id:
-        return said.wa_id, said.user_id
-    given = {"wa_id": said.wa_id} if said.wa_id else {"user_id": said.user_id}
+    if person.wa_id and person.user_id:
+        return person
+    given = {"wa_id": person.wa_id} if person.wa_id else {"user_id": person.user_id}
     known = Message.objects.filter(**scope, **given, wa_id__isnull=False, user_id__isnull=False)
-    return known.order_by("-id").values_list("wa_id", "user_id").first() or (said.wa_id, said.user_id)
+    both = known.order_by("-id").values_list("wa_id", "user_id").first()
+    return Person(*both) if both else person

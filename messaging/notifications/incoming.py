@@ -50,7 +50,7 @@ def has_effect(change: Change) -> bool:
     """Whether the change has a side effect."""
     if change.field not in EFFECTS or change.value is None:
         return False
-    return change.field != "messages" or opt_outs.has_word(change.value)
+    return change.field != "messages" or opt_outs.concerns(change.value)
 
 
 def apply_effect(change: Change, owner: Owner) -> None:

@@ -128,6 +128,7 @@ def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
         {"type": "text", "text": "STOP"},
         {"type": "text", "text": {"body": "STOP"}, "group_id": "120"},
         {"type": "image", "image": {"id": "1", "caption": "STOP"}},
+        {"type": "system", "system": {"type": ["user_changed_number"], "wa_id": "919822222222"}},
     ]
     said: Any
     for said in (*texts, *others):
@@ -336,6 +337,46 @@ def test_a_batch_skips_who_opted_out_under_the_other_id_once_a_message_named_bot
     scope: dict[str, Any] = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
     write("START", at=T0 + 120)
     assert opt_outs.among(**scope, customers=[WA_ID, USER_ID]) == set()
+
+
+@pytest.mark.parametrize(
+    ("system", "new"),
+    [
+        (
+            {
+                "type": "user_changed_number",
+                "wa_id": "919822222222",
+                "user_id": "IN.NEW",
+                "previous_user_id": USER_ID,
+            },
+            ["919822222222", "IN.NEW"],
+        ),
+        ({"type": "user_changed_user_id", "user_id": "IN.NEW", "previous_user_id": USER_ID}, ["IN.NEW"]),
+        ({"type": "customer_changed_number", "new_wa_id": "919822222222"}, ["919822222222"]),
+    ],
+    ids=["number", "user id", "number, as Meta wrote it formerly"],
+)
+@pytest.mark.parametrize(
+    "former", [{"from": WA_ID}, {"from_user_id": USER_ID}], ids=["by number", "by user id"]
+)
+@pytest.mark.parametrize("said", [write, report])
+def test_an_opt_out_counts_for_the_new_ids_of_the_customer(
+    here: PhoneNumber,
+    said: Callable[..., None],
+    former: dict[str, str],
+    system: dict[str, str],
+    new: list[str],
+) -> None:
+    scope: dict[str, Any] = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
+    write("Hi")
+    said("stop", at=T0 + 60)
+    item = {**former, "id": "wamid.S", "timestamp": str(T0 + 120), "type": "system", "system": system}
+    take_in("messages", messages=[item])
+    everyone = [*new, WA_ID, USER_ID]
+    assert opt_outs.among(**scope, customers=everyone) == {(PNID, customer) for customer in everyone}
+    (_, moved) = changes()
+    assert (moved["opted_out"], moved["at"]) == (True, "2026-11-01T02:27:40.000Z")
+    assert {moved["wa_id"], moved["user_id"]} - {None} == set(new)
 
 
 def test_a_batch_skips_those_who_opted_out_if_it_asks(
