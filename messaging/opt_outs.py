@@ -174,9 +174,19 @@ def apply(change: Change, number: NumberRoute) -> None:
         "environment": number.environment,
         "phone_number_id": number.phone_number_id,
     }
-    events = [_record(said, number, scope) for said in _said(change)]
-    events += [_record(said, number, scope) for said in _moved(change, scope)]
+    events = [_record(said, number, scope) for said in _in_order(_said(change), scope)]
+    events += [_record(said, number, scope) for said in _in_order(_moved(change, scope), scope)]
     publish(tenant_id=number.tenant_id, events=[event for event in events if event is not None])
+
+
+def _in_order(decisions: Iterable[Said], scope: Mapping[str, Any]) -> list[Said]:
+    """The decisions with both ids of each customer, in the order of the ids. So two notifications about the same
+    customers wait for each other instead of deadlocking.
+    """
+    named = [
+        said._replace(**_both_ids(scope, Person(said.wa_id, said.user_id))._asdict()) for said in decisions
+    ]
+    return sorted(named, key=lambda said: (said.wa_id or "", said.user_id or ""))
 
 
 def _said(change: Change) -> Iterator[Said]:
@@ -262,7 +272,6 @@ def _plain(said: str) -> str:
 
 def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEvent | None:
     """Store a customer's decision under each of the customer's ids. Returns the event of a changed state, or None."""
-    wa_id, user_id = _both_ids(scope, Person(said.wa_id, said.user_id))
     is_report = said.source == "whatsapp"
     # Meta's `resume` also ends an opt-out that a stop word caused.
     is_word = not is_report or not said.stop
@@ -272,10 +281,10 @@ def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEve
             _RECORD,
             {
                 **scope,
-                "customers": [customer for customer in (wa_id, user_id) if customer],
+                "customers": [customer for customer in (said.wa_id, said.user_id) if customer],
                 "id": change_id,
-                "wa_id": wa_id,
-                "user_id": user_id,
+                "wa_id": said.wa_id,
+                "user_id": said.user_id,
                 "reported_stop": is_report and said.stop,
                 "reported_at": said.at if is_report else None,
                 "wrote_stop": is_word and said.stop,
@@ -293,8 +302,8 @@ def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEve
         "opted_out": stopped,
         "source": said.source,
         "at": isoformat(said.at),
-        "wa_id": wa_id,
-        "user_id": user_id,
+        "wa_id": said.wa_id,
+        "user_id": said.user_id,
     }
     return NewEvent(
         type="customer.opt_out",
@@ -302,8 +311,8 @@ def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEve
         waba_id=number.waba_id,
         phone_number_id=number.phone_number_id,
         display_phone_number=number.digits or None,
-        wa_id=wa_id,
-        user_id=user_id,
+        wa_id=said.wa_id,
+        user_id=said.user_id,
         dedupe_key=f"optout:{change_id}",
         data=orjson.dumps(data),
     )

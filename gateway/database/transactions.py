@@ -111,13 +111,9 @@ error of one statement too: see `concerns_all`.
 if settings.DATABASE_IS_DISTRIBUTED:
     # Citus raises this error when a node fails within a transaction.
     DATABASE_UNAVAILABLE += (InternalError,)
-_OF_ONE_STATEMENT = (
-    errors.ProgramLimitExceeded,
-    errors.StatementTooComplex,
-    errors.DeadlockDetected,
-    errors.LockNotAvailable,
-    errors.QueryCanceled,
-)
+_OF_A_MOMENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled)
+"""Errors of a lock or a time-out. The same statement may succeed later."""
+_OF_ONE_STATEMENT = (errors.ProgramLimitExceeded, errors.StatementTooComplex, *_OF_A_MOMENT)
 """Errors of one statement: a limit, a lock or a time-out. The next statement may succeed on the same connection."""
 _OF_THE_DATABASE = (errors.ReadOnlySqlTransaction, errors.UndefinedTable, errors.InsufficientPrivilege)
 """Errors that no row causes. A former primary is read-only after a fail-over. Tables are invisible in a database that
@@ -135,6 +131,11 @@ def concerns_all(error: BaseException) -> bool:
     loop over rows.
     """
     return is_outage(error) and not isinstance(_of_driver(error), _OF_ONE_STATEMENT)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same statement may succeed later: the database is unavailable, or a lock or a time-out ended it."""
+    return concerns_all(error) or isinstance(_of_driver(error), _OF_A_MOMENT)
 
 
 def is_lock_limit(error: BaseException) -> bool:

@@ -25,7 +25,7 @@ from django.db import transaction
 from gateway import ids
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import LoopGroupCommit, Statements, bulk_cursor, run
-from gateway.database.transactions import concerns_all
+from gateway.database.transactions import may_pass
 from gateway.monitoring import metrics, tracing
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.normalise import Change, EventDraft, normalise
@@ -36,6 +36,7 @@ from messaging.models import KeptNotification
 from messaging.notifications.routing import Owner, finding_owners, named_in, owners
 from phone_numbers import app_data, sync
 from phone_numbers.connection import state as number_connection
+from phone_numbers.models import BusinessAccount
 from phone_numbers.senders_and_owners import NumberRoute
 from webhooks import wake_up
 from webhooks.events.envelope import NewEvent
@@ -56,8 +57,8 @@ def has_effect(change: Change) -> bool:
 def apply_effect(change: Change, owner: Owner) -> None:
     """Apply the side effect of a change to accounts, numbers, templates or opt-outs.
 
-    An error is logged and the event stays; the account is then read again from the upstream. Raises only the errors of
-    an unreachable database.
+    An error is logged and the event stays; the account is then read again from the upstream. Raises only errors of the
+    database that may pass, because an opt-out cannot be read again.
     """
     if not has_effect(change):
         return
@@ -65,11 +66,15 @@ def apply_effect(change: Change, owner: Owner) -> None:
         with transaction.atomic():
             EFFECTS[change.field](change, owner)
     except Exception as error:
-        if concerns_all(error):
+        if may_pass(error):
             raise
-        # If this raised the error, the upstream would repeat the notification, with all tenants' changes, for days.
+        # If this raised any other error, the upstream would repeat the notification, with all tenants' changes, for
+        # days.
         log.exception("side_effect_failed", field=change.field, waba_id=owner.waba_id)
         sync.request_sync(waba_id=owner.waba_id)
+        if change.field in mirror.HANDLERS:
+            for account in BusinessAccount.objects.filter(waba_id=owner.waba_id):
+                mirror.reread_soon(account)
 
 
 def _numbers(change: Change, owner: Owner) -> None:

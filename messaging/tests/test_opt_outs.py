@@ -29,6 +29,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WABA, PNID = "100200300400500", "200300400500600"
 WA_ID, USER_ID = "919812345678", "IN.77889900112233445566"
 T0 = 1_793_500_000
+_FAILS = """
+CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE {error}; END $$
+"""
 
 
 @pytest.fixture
@@ -292,6 +295,39 @@ def test_two_words_at_once_leave_the_later_one(api: Api, here: PhoneNumber, tena
         list(pool.map(say, [T0, T0 + 1]))
     assert shown(api)[0]
     assert [change["opted_out"] for change in changes()] == [True]
+
+
+def test_the_customers_of_a_report_are_recorded_in_the_order_of_their_ids(here: PhoneNumber) -> None:
+    """In the order of the reports, two notifications about the same customers could deadlock."""
+    others = [(None, "IN.2"), ("919800000003", None), ("919800000002", "IN.1"), ("919800000001", "IN.3")]
+    about = {"category": "marketing_messages", "value": "stop", "timestamp": T0}
+    write("Hi")
+    reports = [{**about, "wa_id": wa_id, "user_id": user_id} for wa_id, user_id in [(None, USER_ID), *others]]
+    take_in("user_preferences", user_preferences=reports)
+    customers = [(change["wa_id"], change["user_id"]) for change in changes()]
+    assert customers == [*others[:1], *reversed(others[1:]), (WA_ID, USER_ID)]
+
+
+@pytest.mark.parametrize("error", ["deadlock_detected", "lock_not_available", "query_canceled"])
+def test_a_stop_word_that_a_lock_or_a_time_out_held_back_is_not_answered_200(
+    api: Api, here: PhoneNumber, error: str
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_FAILS.format(error=error))
+        cursor.execute(
+            "CREATE TRIGGER fails BEFORE INSERT ON messaging_optout FOR EACH ROW EXECUTE FUNCTION fails()"
+        )
+    metadata = {"display_phone_number": "919800000001", "phone_number_id": PNID}
+    item = {"from": WA_ID, "id": "wamid.1", "timestamp": str(T0), "type": "text", "text": {"body": "STOP"}}
+    body = notification((WABA, [{"field": "messages", "value": {"metadata": metadata, "messages": [item]}}]))
+    try:
+        assert_error(post(body), 503, "service_unavailable")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION fails() CASCADE")
+    assert not Event.objects.exists()
+    assert post(body).status_code == 200
+    assert shown(api)[0]
 
 
 def test_expunging_a_customer_deletes_the_opt_out(api: Api, here: PhoneNumber, tenant: Tenant) -> None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from gateway.clock import now
 from messaging.message_templates import mirror
@@ -163,3 +164,20 @@ def test_another_accounts_event_does_not_touch_it(
     notify("message_template_status_update", waba_id=OTHER_WABA, event="DISABLED")
     assert listed(api)["status"] == "PENDING"
     assert MessageTemplate.objects.count() == 1
+
+
+def test_a_template_whose_change_fails_is_read_again(number: PhoneNumber, tenant: Tenant) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE division_by_zero; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER fails BEFORE UPDATE ON messaging_messagetemplate FOR EACH ROW EXECUTE FUNCTION fails()"
+        )
+    try:
+        notify("message_template_status_update", event="REJECTED")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION fails() CASCADE")
+    assert Event.objects.filter(type="template.status").count() == 1
+    assert read_again_soon()
