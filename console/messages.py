@@ -149,20 +149,23 @@ def search_page(
 
 
 def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages, each with its text in one line. Customers' names come from received messages among `rows`."""
+    """Messages, each with its text in one line. Customers' names come from received messages among `rows`. A message in
+    a group has only its own writer's name.
+    """
     if visit.is_support:
         gists = [("", "")] * len(rows)
     else:
         gists = list_and_search.gists(list_and_search.Scope(visit.tenant.id, visit.environment), rows)
-    names = {row.wa_id or row.user_id: name for row, (name, _) in zip(rows, gists, strict=True) if name}
+    customers = [row.wa_id or row.user_id or row.id for row in rows]
+    names = {customer: name for customer, (name, _) in zip(customers, gists, strict=True) if name}
     return [
         {
             "row": row,
             "key": row.wamid or ids.encode(ids.EVENT, row.id),
-            "name": names.get(row.wa_id or row.user_id),
+            "name": names.get(customer),
             "gist": gist,
         }
-        for row, (_, gist) in zip(rows, gists, strict=True)
+        for row, customer, (_, gist) in zip(rows, customers, gists, strict=True)
     ]
 
 

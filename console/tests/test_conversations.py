@@ -153,6 +153,27 @@ def test_the_customer_who_wrote_last_comes_first(tenant: Tenant, browser: Client
     assert "Closed" in second
 
 
+def test_a_message_in_a_group_is_no_part_of_a_conversation(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "CONVERSATIONS_PER_PAGE", 1)
+    in_group: dict[str, Any] = {"group_id": "120363000000000001"}
+    inbound(tenant, "My order?", at=now() - timedelta(hours=30))
+    inbound(tenant, "Bus or train?", wa_id="919800000002", name="Ravi", at=now() - timedelta(hours=3))
+    take_in("Hello all", **in_group)
+    take_in("I am new in this group", at=T0 + 1, **in_group, **{"from": "919800000003"})
+    (first,) = rows(browser)
+    assert first.startswith("Ravi")
+    older = re.search(r"before=([0-9a-f-]+)[^>]*>Older", browser.get(LIST).content.decode())
+    assert older is not None
+    (second,) = rows(browser, before=older[1])
+    assert "My order?" in second
+    assert "Closed" in second
+    assert "Hello all" not in text(browser, THREAD)
+    in_log = [row for row in messages(browser) if "group" in row or "Hello" in row]
+    assert ["+91" in row for row in in_log] == [False, False]
+
+
 def test_a_conversation_of_an_earlier_month_is_listed_beside_a_new_one(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:

@@ -39,23 +39,35 @@ _LONGEST_NUMBER = 20
 _PLAIN = re.compile(r"[a-z0-9 ,.!?]+")
 """Texts that every JSON library writes without escapes."""
 
-# Reads the newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. If the
+# Reads the newest inbound event of each customer of a tenant, newest first, by the index `event_by_type`. The event of
+# a message in a group names its writer, but the message log does not. Only a tenant with groups has such events. If the
 # customer wrote again later, an earlier page already has the conversation. A probe of the message log, by its index of
 # customers, finds that later message and excludes the event. OFFSET makes the probes start at the newest event and stop
 # when the page is full. `ended` is the id at which a walk reached its limit.
 _HEADS = """
 WITH walked AS MATERIALIZED (
-    SELECT id, phone_number_id, wa_id, user_id FROM events
+    SELECT id, phone_number_id, wa_id, user_id, wamid FROM events
     WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND type = 'message.inbound'
       AND id >= %(first)s AND id < %(before)s
       AND (%(number)s::text IS NULL OR phone_number_id = %(number)s)
     ORDER BY id DESC LIMIT %(walked)s
+), has_groups AS MATERIALIZED (
+    SELECT 1 FROM messaging_knownnode
+    WHERE tenant_id = %(tenant_id)s AND environment = %(environment)s AND kind = 'group' LIMIT 1
 ), ranked AS (
     SELECT *,
         row_number() OVER (PARTITION BY phone_number_id, wa_id ORDER BY id DESC) AS of_wa_id,
         row_number() OVER (PARTITION BY phone_number_id, user_id ORDER BY id DESC) AS of_user_id
-    FROM walked
+    FROM walked w
     WHERE phone_number_id IS NOT NULL AND coalesce(wa_id, user_id) IS NOT NULL
+      AND (NOT EXISTS (SELECT 1 FROM has_groups) OR NOT EXISTS (
+          SELECT 1 FROM messages m
+          WHERE m.tenant_id = %(tenant_id)s AND m.environment = %(environment)s AND m.key = w.wamid
+            AND m.month = date_trunc('month', to_timestamp(
+                ('x' || left(replace(w.id::text, '-', ''), 12))::bit(48)::bigint / 1000
+            ) AT TIME ZONE 'UTC')::date
+            AND m.wa_id IS NULL AND m.user_id IS NULL
+      ))
 )
 SELECT h.id, h.phone_number_id, h.wa_id, h.user_id,
        (SELECT min(id::text)::uuid FROM walked HAVING count(*) >= %(walked)s) AS ended

@@ -92,7 +92,7 @@ def load(message: Message) -> Detail:
     is_inbound = message.direction == "inbound"
     return Detail(
         row=message,
-        sender=customer if is_inbound else display,
+        sender=customer or _sender_in_group(own) if is_inbound else display,
         to=display if is_inbound else customer or _recipient_in(request),
         error=_error_of(message, content.get("response"), reports),
         request=request,
@@ -106,8 +106,15 @@ def load(message: Message) -> Detail:
     )
 
 
+def _sender_in_group(event: Event | None) -> str | None:
+    """The participant who wrote a message in a group. The log names no customer for it."""
+    return event.wa_id or event.user_id if event is not None else None
+
+
 def _recipient_in(request: bytes | None) -> str | None:
-    """The recipient in the sent request. None without one. The log has no recipient of a rejected message."""
+    """The recipient in the sent request. None without one. The log has no recipient of a message that was rejected or
+    sent to a group.
+    """
     asked = _object(request)
     return text(asked.get("to")) or text(asked.get("recipient"))
 

@@ -281,6 +281,7 @@ def outbound_event(
             idx=idx,
             service_ms=_whole(service_ms),
             upstream_ms=_whole(upstream_ms),
+            is_group=message.get("recipient_type") == "group" or None,
         ),
     )
 

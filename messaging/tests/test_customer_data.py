@@ -33,6 +33,7 @@ from messaging.models import (
     ScheduledMessage,
 )
 from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Export, ExportPart, Tenant
@@ -460,6 +461,18 @@ def test_a_customers_file_has_the_customers_events_as_delivered(
     erase(api)
     assert not ExportPart.objects.exists()
     assert lines(api, {"customer_id": WA_ID}) == []
+
+
+def test_what_a_customer_wrote_in_a_group_is_exported_and_erased(tenant: Tenant, api: Api) -> None:
+    number_of(tenant, waba_id="100200300400500", phone_number_id="200300400500600")
+    change = text_change("200300400500600", "wamid.1", body="Hello all")
+    change["value"]["messages"][0]["group_id"] = "120363000000000001"
+    assert post(notification(("100200300400500", [change]))).status_code == 200
+    (line,) = lines(api, {"customer_id": WA_ID})
+    assert line["data"]["data"]["message"]["text"]["body"] == "Hello all"
+    assert erase(api)["erased"]["events"] == 1
+    assert readable(*Event.objects.all()) == [False]
+    assert Message.objects.get().key.startswith("expunged:")
 
 
 def refused(tenant: Tenant, request: dict[str, Any], **values: Any) -> Event:

@@ -3,13 +3,16 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
+from messaging.sending.outbound import outbound_event
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
+from phone_numbers.senders_and_owners import Sender
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from webhooks.models import EventPayload
@@ -103,6 +106,38 @@ def test_the_window_ends_a_day_after_the_customers_message(api: Api) -> None:
 def test_a_notice_of_the_system_opens_no_window(api: Api) -> None:
     inbound("wamid.1", at=now(), kind="system", **{"from": WA_ID})
     assert not customer(api)["window_open"]
+
+
+def test_a_message_in_a_group_is_not_of_the_private_chat(api: Api) -> None:
+    inbound("wamid.1", at=now(), group_id="120363000000000001", from_user_id=USER_ID, **{"from": WA_ID})
+    shown = customer(api)
+    assert not shown["window_open"]
+    assert (shown["user_id"], shown["username"], shown["last_inbound_at"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_message_to_a_group_says_nothing_of_its_participants(
+    api: Api, tenant: Tenant, here: PhoneNumber, is_first: bool
+) -> None:
+    sent = orjson.dumps({"recipient_type": "group", "to": "120363000000000001", "type": "text"})
+    answer = b'{"contacts":[{"wa_id":"120363000000000001"}],"messages":[{"id":"wamid.G"}]}'
+    sender = Sender(PNID, WABA, "token", "live", "connected", None, here.digits, None, False)
+    report = {
+        "id": "wamid.G",
+        "status": "delivered",
+        "timestamp": "1793500000",
+        "recipient_type": "group",
+        "recipient_id": "120363000000000001",
+        "recipient_participant_user_id": USER_ID,
+    }
+    for is_report in (is_first, not is_first):
+        if is_report:
+            take_in(statuses=[report])
+        else:
+            write(tenant, [outbound_event(number=sender, sent=sent, response=answer, http_status=200)])
+    assert (customer(api, USER_ID)["wa_id"], customer(api, USER_ID)["last_outbound_at"]) == (None, None)
+    (row,) = api.get("/v1/messages").json()["data"]
+    assert (row["status"], row["wa_id"], row["user_id"]) == ("delivered", None, None)
 
 
 def test_the_username_leaves_with_the_body(api: Api) -> None:

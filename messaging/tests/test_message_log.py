@@ -223,6 +223,45 @@ class TestOne:
         assert len(one(api, "wamid.G")["events"]) == 3
         assert Message.objects.count() == 1
 
+    @pytest.mark.parametrize(
+        ("whose", "shown"),
+        [({"recipient_participant_id": "919800000002"}, ("delivered", None)), ({}, ("failed", 131026))],
+        ids=["of a participant", "of the message"],
+    )
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_a_participants_failure_is_not_that_of_the_message_to_the_group(
+        self,
+        api: Api,
+        here: PhoneNumber,
+        whose: dict[str, Any],
+        shown: tuple[str, int | None],
+        at_once: bool,
+    ) -> None:
+        group: dict[str, Any] = {"recipient_type": "group", "recipient_id": "120363000000000001"}
+        failed = status_change("wamid.G", "failed", **group, **whose, errors=[{"code": 131026}])
+        delivered = status_change("wamid.G", "delivered", **group, recipient_participant_id=CUSTOMER)
+        if at_once:
+            take_in(failed, delivered)
+        else:
+            take_in(failed)
+            take_in(delivered)
+        found = one(api, "wamid.G")
+        assert (found["status"], found["error_code"]) == shown
+        assert {(each["status"], each["wa_id"]) for each in found["statuses"]} == {
+            ("failed", whose.get("recipient_participant_id")),
+            ("delivered", CUSTOMER),
+        }
+        assert sorted(each["error"]["code"] for each in found["statuses"] if each["error"]) == [131026]
+
+    def test_the_writer_of_a_message_in_a_group_is_shown_as_its_sender(
+        self, api: Api, here: PhoneNumber
+    ) -> None:
+        change = text_change(PNID, "wamid.G")
+        change["value"]["messages"][0]["group_id"] = "120363000000000001"
+        take_in(change)
+        shown = one(api, "wamid.G")
+        assert (shown["from"], shown["to"], shown["wa_id"]) == (CUSTOMER, "919800000001", None)
+
     def test_the_event_with_the_message_is_shown_whatever_came_later(
         self, api: Api, tenant: Tenant, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
     ) -> None:

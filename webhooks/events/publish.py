@@ -208,7 +208,12 @@ def _row(tenant_id: UUID, event_id: UUID, event: NewEvent, facts: MessageFacts) 
         row["month"] = ids.month_of(row["id"])
     members = zip(_OF_EVENT + _OF_FACTS, _ids_of(event) + _facts_of(facts), strict=True)
     row |= {name: value for name, value in members if value is not None}
-    if column := _TIME_COLUMN.get(facts.status or ""):
+    if facts.is_group:
+        row.pop("wa_id", None)
+        row.pop("user_id", None)
+    if facts.is_participants and facts.status == "failed":
+        row.pop("error_code", None)
+    elif column := _TIME_COLUMN.get(facts.status or ""):
         row[column] = isoformat_of(facts.at_ms or ids.milliseconds(event_id))
     return row
 

@@ -75,6 +75,12 @@ class MessageFacts(NamedTuple):
     referral_ctwa_clid: str | None = None
     is_history: bool | None = None
     """Whether the message is from the app's old chats. Such a message is not counted and keeps its original time."""
+    is_group: bool | None = None
+    """Whether the message was written in a group. Its row names no customer, because the private conversation, the
+    window and the ids of a participant do not depend on it.
+    """
+    is_participants: bool | None = None
+    """Whether a status is that of one participant of a group. If it is a failure, the message has not failed."""
 
 
 def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
@@ -93,6 +99,7 @@ def of_message(item: Mapping[str, Any], direction: Direction) -> MessageFacts:
         referral_source_type=_short(referral.get("source_type"), LONGEST_WORD),
         referral_source_id=_short(referral.get("source_id"), LONGEST_COLUMN),
         referral_ctwa_clid=_short(referral.get("ctwa_clid"), LONGEST_NAME),
+        is_group="group_id" in item or None,
     )
 
 
@@ -118,6 +125,7 @@ def of_status(item: Mapping[str, Any]) -> MessageFacts:
         pricing_category=_short(pricing.get("category"), LONGEST_TYPE),
         pricing_type=_short(pricing.get("type"), LONGEST_TYPE),
         billable=billable if isinstance(billable, bool) else None,
+        is_group=item.get("recipient_type") == "group" or None,
     )
 
 

@@ -297,6 +297,8 @@ def _status(source: Source, _index: int, item: JsonObject) -> Described:
     wamid = text(item.get("id"))
     key = source.key("status", wamid, text(item.get("status")), *_participant(item), of=item)
     facts = change.of_status(item)
+    if facts.is_group and _recipient(item) != NOBODY:
+        facts = facts._replace(is_participants=True)
     return Described("message.status", key, "status", _recipient(item), wamid, message=facts)
 
 
