@@ -57,11 +57,13 @@ def receive(sim: Simulator, source: Source) -> Message:
     if kind != "system":
         value["contacts"] = [contact(sim.state, account, customer)]
     value["messages"] = [message]
-    stored = Message(given, number.id, customer, "inbound", time.time(), message, "received")
+    # A message in a group is of the group's conversation, and opens the group's window.
+    chat = str(message.get("group_id") or customer)
+    stored = Message(given, number.id, chat, "inbound", time.time(), message, "received")
     if kind == "reaction":
         sim.react(message["reaction"])
     if kind in {"edit", "revoke"}:
-        _change_original(sim, number, customer, message)
+        _change_original(sim, number, chat, message)
     else:
         sim.add_message(stored)
     if account.subscribed:
@@ -105,13 +107,15 @@ def prefer(sim: Simulator, source: Source) -> str:
     return customer
 
 
-def _change_original(sim: Simulator, number: Number, customer: str, message: dict[str, Any]) -> None:
-    """Apply an `edit` or a `revoke` to the original message. Raises `ValueError` if this message does not exist."""
+def _change_original(sim: Simulator, number: Number, chat: str, message: dict[str, Any]) -> None:
+    """Apply an `edit` or a `revoke` to the original message. Raises `ValueError` if this message does not exist in the
+    conversation with the customer or the group.
+    """
     kind = message["type"]
     original = sim.state.messages.get(message[kind]["original_message_id"])
     if original is None or (original.phone_number_id, original.customer, original.direction) != (
         number.id,
-        customer,
+        chat,
         "inbound",
     ):
         raise ValueError(f"{kind}.original_message_id names no message of this customer")
@@ -130,13 +134,17 @@ def _sender(sim: Simulator, account: Account, customer: str) -> dict[str, str]:
     return {member: value for member, value in sender.items() if value}
 
 
+def _writer(target: Message) -> str:
+    return str(target.body.get("from") or target.body.get("from_user_id") or target.customer)
+
+
 def _context(sim: Simulator, number: Number, given: Any) -> dict[str, Any]:
     if isinstance(given, str):
         given = {"id": given}
     context = dict(given)
     target = sim.state.messages.get(str(context.get("id", "")))
     if target is not None and "from" not in context:
-        context["from"] = number.digits if target.direction == "outbound" else target.customer
+        context["from"] = number.digits if target.direction == "outbound" else _writer(target)
     return context
 
 

@@ -289,3 +289,26 @@ async def test_the_window_rule_when_switched_on(graph: Graph, gateway: Gateway) 
     await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
     _, body = await graph.send()
     await until(lambda: "delivered" in gateway.statuses(body["messages"][0]["id"]))
+
+
+async def test_a_message_in_a_group_opens_the_window_of_the_group_alone(
+    graph: Graph, gateway: Gateway
+) -> None:
+    await graph.control("PUT", "settings", {"recipients": {"window": True}})
+    await graph.call("POST", f"{NUMBER}/groups", json={"messaging_product": "whatsapp", "subject": "Friends"})
+    (group,) = (await graph.call("GET", f"{NUMBER}/groups"))[1]["data"]["groups"]
+    said = {"phone_number_id": NUMBER, "from": CUSTOMER, "group_id": group["id"]}
+    first = await graph.control("POST", "inbound", {**said, "text": "Hello all"})
+    await graph.control("POST", "inbound", {**said, "text": "Me again", "context": first["id"]})
+    edit = {"original_message_id": first["id"]}
+    await graph.control("POST", "inbound", {**said, "type": "edit", "edit": edit, "text": "Hello you"})
+
+    def quoting() -> list[dict[str, Any]]:
+        said = [message for change in gateway.changes for message in change["value"].get("messages", ())]
+        return [message["context"] for message in said if "context" in message]
+
+    assert await until(quoting) == [{"id": first["id"], "from": CUSTOMER}]
+    _, body = await graph.send()
+    await until(lambda: gateway.statuses(body["messages"][0]["id"]) == ["failed"])
+    _, to_group = await graph.send(to=group["id"], recipient_type="group")
+    await until(lambda: "delivered" in gateway.statuses(to_group["messages"][0]["id"]))
