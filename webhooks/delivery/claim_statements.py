@@ -375,7 +375,9 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     claimed_of = {row.endpoint_id for row in leased}
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading({row.event_id: row.tenant_id for row in leased})
-    deliveries = yield from _completing(leased, targets, envelopes, probing, generations, slots.waits)
+    deliveries = yield from _completing(
+        leased, targets, envelopes, probing, generations, slots.waits, ordered=ordered
+    )
     return Claim(deliveries, unserved, slots.closed)
 
 
@@ -386,8 +388,14 @@ def _completing(
     probing: AbstractSet[UUID],
     generations: Mapping[UUID, int],
     waits: Mapping[UUID, float],
+    *,
+    ordered: AbstractSet[UUID],
 ) -> Statements[list[Claimed]]:
-    """Leased deliveries with their targets, bodies and slots. Deliveries with an unreadable secret are put off."""
+    """Leased deliveries with their targets, bodies and slots. Deliveries with an unreadable secret are put off.
+
+    Rows that were created while their endpoint was `ordered` keep their customers' keys. If the endpoint is not ordered
+    now, these deliveries form no lines.
+    """
     moment = time.monotonic()
     monitoring.CLAIMED.add(len(leased))
     unsigned = [row for row in leased if row.endpoint_id not in targets]
@@ -409,7 +417,9 @@ def _completing(
             circuit_generation=generations[row.endpoint_id],
             envelope=envelopes.get(row.event_id),
             send_at=moment + waits[row.id] if row.id in waits else 0.0,
-            customer_key=None if row.customer_key == URGENT_KEY else row.customer_key,
+            customer_key=(
+                row.customer_key if row.endpoint_id in ordered and row.customer_key != URGENT_KEY else None
+            ),
             is_urgent=row.customer_key == URGENT_KEY,
         )
         for row in leased

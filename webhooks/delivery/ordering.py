@@ -323,7 +323,7 @@ class Lines:
             first, *others = sorted(line, key=lambda each: (each.event_id, each.id))
             heads.append(first)
             if others:
-                self._lines[key] = deque(others)
+                self._lines.setdefault(key, deque()).extend(others)
         return heads
 
     def has_next(self, delivery: Ordered) -> bool:

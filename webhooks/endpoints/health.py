@@ -6,6 +6,7 @@ endpoint's state, or for an earlier event of the same customer. `with_holds` put
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -25,7 +26,7 @@ _Line = tuple[UUID, int | None]
 
 # Plain SQL, because composing the query with the ORM would take longer than executing it.
 _ENDPOINTS = """
-SELECT id, status, circuit_open_until, secret_unreadable_since IS NOT NULL FROM webhooks_endpoint
+SELECT id, status, circuit_open_until, secret_unreadable_since IS NOT NULL, ordered FROM webhooks_endpoint
 WHERE tenant_id = %s AND environment = %s
 """
 # Uses the partial index `delivery_in_order`.
@@ -55,8 +56,8 @@ def with_holds(deliveries: Sequence[Delivery], *, tenant_id: UUID, environment: 
     waiting = [delivery for delivery in deliveries if delivery.status in Delivery.OPEN]
     if not waiting:
         return deliveries
-    by_endpoint = _of_endpoints(tenant_id, environment)
-    first = _first_failed(tenant_id, waiting)
+    by_endpoint, ordered = _of_endpoints(tenant_id, environment)
+    first = _first_failed(tenant_id, [each for each in waiting if each.endpoint_id in ordered])
     for delivery in waiting:
         hold = by_endpoint.get(delivery.endpoint_id)
         if hold is None and (head := first.get((delivery.endpoint_id, delivery.customer_key))) is not None:
@@ -75,13 +76,18 @@ def _notify(delivery: Delivery, hold: Hold) -> None:
         delivery.next_attempt_at = hold.until
 
 
-def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
-    """The hold on all deliveries of an endpoint, by endpoint. Healthy endpoints have none."""
+def _of_endpoints(tenant_id: UUID, environment: str) -> tuple[Mapping[UUID, Hold], AbstractSet[UUID]]:
+    """The hold on all deliveries of an endpoint, by endpoint, and the ordered endpoints. Healthy endpoints have no
+    hold.
+    """
     found: dict[UUID, Hold] = {}
+    ordered: set[UUID] = set()
     moment = now()
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(_ENDPOINTS, [tenant_id, environment])
-        for endpoint_id, status, circuit_open_until, is_unreadable in cursor.fetchall():
+        for endpoint_id, status, circuit_open_until, is_unreadable, is_ordered in cursor.fetchall():
+            if is_ordered:
+                ordered.add(endpoint_id)
             if status == Endpoint.Status.DISABLED:
                 found[endpoint_id] = Hold("endpoint_disabled", None)
             elif status != Endpoint.Status.ACTIVE:
@@ -89,7 +95,7 @@ def _of_endpoints(tenant_id: UUID, environment: str) -> Mapping[UUID, Hold]:
             elif circuit_open_until is not None and circuit_open_until > moment:
                 error = "secret_unreadable" if is_unreadable else "circuit_open"
                 found[endpoint_id] = Hold(error, circuit_open_until)
-    return found
+    return found, ordered
 
 
 def _first_failed(

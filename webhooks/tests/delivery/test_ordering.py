@@ -147,6 +147,8 @@ def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endp
     until = now() + timedelta(hours=1)
     Endpoint.objects.update(circuit_open_until=until)
     assert shown()["91:b"] == ("circuit_open", isoformat(until))
+    Endpoint.objects.update(circuit_open_until=None, ordered=False)
+    assert shown()["91:b"][0] is None, "the endpoint is no longer ordered"
 
 
 def test_a_call_waits_for_no_earlier_call(api: Api, tenant: Tenant, receiver: Receiver) -> None:
@@ -235,6 +237,29 @@ def test_what_was_made_before_the_endpoint_was_ordered_goes_out_too(
     say(tenant, "91", "c")
     lines = Lines()
     assert sorted(map(key_of, lines.heads(claim(ROOM)))) == ["91:a", "91:b", "91:c"]
+
+
+def test_what_waits_when_the_endpoint_is_no_longer_ordered_goes_out_at_once(
+    api: Api, tenant: Tenant, ordered: Endpoint, receiver: Receiver
+) -> None:
+    keys = [f"91:{number:02}" for number in range(60)]
+    say(tenant, "91", *(key.removeprefix("91:") for key in keys))
+    api.patch(f"/v1/webhooks/{ordered.id}", {"ordered": False})
+    assert {each.customer_key for each in claim(Room(1, 1))} == {None}, "it forms no line"
+    Delivery.objects.update(next_attempt_at=now(), leased_until=None)
+    dispatcher.run()
+    assert sorted(got.json["dedupe_key"] for got in receiver.received) == keys
+    assert Delivery.objects.filter(status="delivered", leased_until=None).count() == len(keys)
+
+
+def test_a_second_claim_of_a_customer_drops_nothing_of_the_first(tenant: Tenant, ordered: Endpoint) -> None:
+    """A lease may end while its delivery waits in the dispatcher."""
+    lines = Lines()
+    for texts in ("abc", "def"):
+        say(tenant, "91", *texts)
+        lines.heads(claim(ROOM))
+        Delivery.objects.update(status="delivered", next_attempt_at=None, leased_until=None)
+    assert [key_of(each) for each in lines.break_all()] == ["91:b", "91:c", "91:e", "91:f"]
 
 
 def test_an_ordered_endpoint_at_a_rate_gets_one_event_of_a_customer_a_slot(
