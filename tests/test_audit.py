@@ -360,7 +360,7 @@ def test_every_action_has_a_test_of_its_entry() -> None:
 @pytest.mark.django_db
 def test_operators_and_the_gateway_leave_an_entry_too(tenant: Tenant) -> None:
     endpoint = endpoint_of(tenant, status="active")
-    recorder.disable({endpoint.pk: "gone"})
+    recorder.disable({endpoint.pk: recorder.Disabling("gone", 0)})
     call_command("expunge", "--tenant", str(tenant.id), "--all")
     assert entries(0) == [("webhook_endpoint.disable", None), ("tenant.expunge", None)]
 

@@ -141,7 +141,9 @@ class Endpoint(models.Model):
     circuit_opened = models.PositiveSmallIntegerField(default=0)
     """How often the circuit has opened in a row. Each opening doubles the wait for the next probe."""
     circuit_generation = models.PositiveIntegerField(default=0, db_default=0)
-    """How often the circuit has opened in all. An attempt that was claimed before the last opening is late."""
+    """How often the circuit has opened and the endpoint was made active, in all. An attempt that was claimed before the
+    last of these changes is late.
+    """
     window_started_at = models.DateTimeField(null=True, blank=True)
     window_attempts = models.PositiveIntegerField(default=0)
     window_failures = models.PositiveIntegerField(default=0)

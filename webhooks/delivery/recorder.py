@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -131,6 +131,16 @@ WHERE e.id = r.id
 """
 
 
+_CIRCUITS = "SELECT id, circuit_generation, circuit_opened FROM webhooks_endpoint WHERE id = ANY(%s::uuid[])"
+
+
+class Disabling(NamedTuple):
+    """Why an endpoint is to be disabled, and the generation of its circuit when this was found."""
+
+    reason: str
+    generation: int
+
+
 def record(outcomes: Sequence[Outcome]) -> int:
     """Write outcomes and update the health of their endpoints in one transaction. Returns how many were written."""
     with transaction.atomic():
@@ -139,12 +149,12 @@ def record(outcomes: Sequence[Outcome]) -> int:
     return len(counted)
 
 
-def disable(endpoints_to_disable: Mapping[UUID, str]) -> None:
-    """Disable endpoints after their outcomes, with these reasons. If this fails, the next dead delivery tries again."""
-    for endpoint_id, reason in endpoints_to_disable.items():
+def disable(endpoints_to_disable: Mapping[UUID, Disabling]) -> None:
+    """Disable endpoints after their outcomes. If this fails, the next dead delivery tries again."""
+    for endpoint_id, (reason, generation) in endpoints_to_disable.items():
         try:
             with transaction.atomic():
-                lifecycle.disable(endpoint_id=endpoint_id, reason=reason)
+                lifecycle.disable(endpoint_id=endpoint_id, reason=reason, generation=generation)
         except Exception as error:
             if concerns_all(error):
                 raise
@@ -155,6 +165,7 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
     """The statements that write outcomes. Returns the outcomes that count: their deliveries are still at the
     claimed attempt.
     """
+    outcomes = yield from _without_outdated_410(outcomes)
     rows: list[tuple[Any, ...]] = []
     for tenant_id, group in together(outcomes, attrgetter("tenant_id")):
         exhausted = [outcome.delivery_id for outcome in group if outcome.is_exhausted]
@@ -175,6 +186,28 @@ def recording(outcomes: Sequence[Outcome]) -> Statements[list[Outcome]]:
     return [outcome for outcome in outcomes if outcome.delivery_id in counted]
 
 
+def _without_outdated_410(outcomes: Sequence[Outcome]) -> Statements[Sequence[Outcome]]:
+    """The outcomes, with another decision for a 410 that came from an endpoint's former url, or before a passed ping.
+
+    The delivery is then tried again at once, unless it is a single replay.
+    """
+    gone = {outcome.endpoint_id for outcome in outcomes if outcome.decision.gone}
+    if not gone:
+        return outcomes
+    outdated = {
+        outcome.delivery_id: Decision("dead") if outcome.is_single else Decision("failed", 0.0)
+        for endpoint_id, generation, opened in (yield _CIRCUITS, [uuids(gone)])
+        for outcome in outcomes
+        if outcome.endpoint_id == endpoint_id
+        and outcome.decision.gone
+        and circuit_breaker.is_outdated(outcome.circuit_generation, generation=generation, opened=opened)
+    }
+    return [
+        msgspec.structs.replace(outcome, decision=outdated.get(outcome.delivery_id, outcome.decision))
+        for outcome in outcomes
+    ]
+
+
 def _row(outcome: Outcome) -> dict[str, Any]:
     answer = outcome.answer
     return {
@@ -192,10 +225,10 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
+def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, Disabling]]:
     """The statements that update the health of endpoints from outcomes, to be run in a separate transaction.
 
-    Returns the endpoints to disable, with the reasons.
+    Returns the endpoints to disable.
     """
     by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -205,7 +238,7 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
     if not by_endpoint:
         return {}
     updated: list[tuple[UUID, EndpointCounters]] = []
-    to_disable: dict[UUID, str] = {}
+    to_disable: dict[UUID, Disabling] = {}
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
         results = [
@@ -215,10 +248,10 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, str]]:
         ]
         counters = circuit_breaker.after(EndpointCounters(*columns), results, at)
         updated.append((endpoint_id, counters))
-        if any(outcome.decision.gone for outcome in outcomes):
-            to_disable[endpoint_id] = "gone"
+        if gone := [outcome.circuit_generation for outcome in outcomes if outcome.decision.gone]:
+            to_disable[endpoint_id] = Disabling("gone", max(gone))
         elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.is_past_recovery(at):
-            to_disable[endpoint_id] = "failing"
+            to_disable[endpoint_id] = Disabling("failing", counters.generation)
     yield (
         _ENDPOINTS,
         [
@@ -401,7 +434,7 @@ def _count(batch: Sequence[Outcome]) -> None:
             monitoring.FAILED.add(label=answer.error or "")
 
 
-def _disable(endpoints: Mapping[UUID, str]) -> None:
+def _disable(endpoints: Mapping[UUID, Disabling]) -> None:
     try:
         disable(endpoints)
     except DATABASE_UNAVAILABLE as error:

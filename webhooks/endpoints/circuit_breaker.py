@@ -3,7 +3,9 @@
 The circuit opens after 10 consecutive failures, or when at least half of 20 or more attempts in 5 minutes failed. It
 stays open for 30 s at first, and then twice as long each time, up to 15 min. Then one delivery is the probe, and its
 success closes the circuit. An attempt that was in flight when the circuit opened is late. Its result describes the
-endpoint before the opening, so it neither closes the circuit nor opens it again.
+endpoint before the opening, so it neither closes the circuit nor opens it again. If the endpoint was made active in the
+meantime, by its owner or a passed ping, perhaps of another url, the attempt is outdated: it does not disable the
+endpoint either.
 
 Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 """
@@ -40,7 +42,7 @@ class AttemptResult:
 class EndpointCounters:
     """Counters of an endpoint's attempts, as its row stores them. `open_until` is None while the circuit is closed.
 
-    `generation` counts all openings of the circuit.
+    `generation` counts all openings of the circuit, and how often the endpoint was made active.
     """
 
     consecutive_failures: int = 0
@@ -62,6 +64,15 @@ class EndpointCounters:
             and at - self.failing_since >= DISABLE_AFTER
             and self.consecutive_failures >= DISABLE_ATTEMPTS
         )
+
+
+def is_outdated(attempt: int, *, generation: int, opened: int) -> bool:
+    """Whether the endpoint was made active since an attempt of generation `attempt` was claimed. Also true if a success
+    has closed the circuit since then.
+
+    `generation` and `opened` are the endpoint's now. Openings of the circuit alone do not make an attempt outdated.
+    """
+    return attempt + opened < generation
 
 
 def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:

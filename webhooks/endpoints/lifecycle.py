@@ -24,6 +24,7 @@ from tenants.audit import GATEWAY, Actor
 from tenants.models import ApiKey
 from webhooks import open_deliveries, wake_up
 from webhooks.endpoints import notices
+from webhooks.endpoints.circuit_breaker import is_outdated
 from webhooks.events import filters
 from webhooks.models import Endpoint
 from webhooks.requests import credentials, signed_request, verify_ping
@@ -290,10 +291,16 @@ def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
         wake_up.after_commit()
 
 
-def disable(*, endpoint_id: UUID, reason: str) -> None:
-    """Disable an endpoint that is gone (410) or has failed for days. Runs inside the caller's transaction."""
+def disable(*, endpoint_id: UUID, reason: str, generation: int) -> None:
+    """Disable an endpoint that is gone (410) or has failed for days. Runs inside the caller's transaction.
+
+    `generation` is the generation of the endpoint's circuit when this was found. No effect if the endpoint was made
+    active since then.
+    """
     endpoint = Endpoint.objects.select_for_update(of=("self",)).filter(pk=endpoint_id).first()
     if endpoint is None or endpoint.status != ACTIVE:
+        return
+    if is_outdated(generation, generation=endpoint.circuit_generation, opened=endpoint.circuit_opened):
         return
     endpoint.status = DISABLED
     endpoint.disabled_at = now()
@@ -422,6 +429,7 @@ def _activate(endpoint: Endpoint) -> None:
     endpoint.failing_since = None
     endpoint.circuit_open_until = None
     endpoint.circuit_opened = 0
+    endpoint.circuit_generation += 1
     endpoint.disabled_at = None
     open_deliveries.hurry(endpoint.tenant_id, endpoint.id)
     wake_up.after_commit()

@@ -1,5 +1,6 @@
 """Replays: one delivery at once, or an endpoint's deliveries of a range in the background, each exactly once."""
 
+import asyncio
 import threading
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from gateway import ids
 from gateway.clock import isoformat, now
 from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
-from tests.receiver import Receiver
+from tests.receiver import Received, Receiver
 from webhooks import replay, tasks
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import notices
@@ -75,6 +76,25 @@ class TestOneDelivery:
         row = Delivery.objects.get(is_replay=True)
         assert (row.last_error, row.next_attempt_at, len(row.attempt_log)) == ("http_5xx", None, 1)
         assert notices.report_exhausted() == 0, "who sent it again has the answer"
+
+    def test_a_410_of_a_former_url_does_not_disable_the_endpoint(
+        self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+    ) -> None:
+        source = dead(tenant, "k1")
+
+        def move() -> None:
+            answer = api.patch(f"/v1/webhooks/{endpoint['id']}", {"url": receiver.url + "/new"})
+            assert answer.status_code == 200, answer.content
+            connection.close()
+
+        async def gone(_: Received) -> web.Response:
+            await asyncio.to_thread(move)
+            return web.Response(status=410)
+
+        receiver.answer = gone
+        body = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()
+        assert (body["status"], body["last_http_status"]) == ("dead", 410), "it is a single attempt"
+        assert Endpoint.objects.get().status == "active"
 
     def test_closes_an_open_circuit_when_it_arrives_and_never_lengthens_it(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver

@@ -276,6 +276,36 @@ def test_a_success_that_was_in_flight_when_the_circuit_opened_does_not_close_it(
     assert (row.circuit_open_until, row.circuit_opened) == (open_until, 1)
 
 
+@pytest.mark.parametrize("path", ["", "/new"])
+def test_a_410_of_before_a_passed_ping_does_not_disable_the_endpoint(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, path: str
+) -> None:
+    """While the former url waits with its 410, the owner moves the endpoint, or pings it again."""
+
+    def ping() -> None:
+        own = f"/v1/webhooks/{endpoint['id']}"
+        answer = api.patch(own, {"url": receiver.url + path}) if path else api.post(f"{own}/verify")
+        assert answer.status_code == 200, answer.content
+        connection.close()
+
+    async def gone_at_first(_: Received) -> web.Response:
+        if len(receiver.received) > 1:
+            return web.Response()
+        await asyncio.to_thread(ping)
+        return web.Response(status=410)
+
+    receiver.answer = gone_at_first
+    publish_one(tenant)
+    dispatcher.run()
+    dispatcher.run()
+    assert Endpoint.objects.get().status == "active"
+    assert receiver.received[1].path == receiver.received[0].path.rstrip("/") + path
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.attempts) == ("delivered", 2)
+    assert [attempt["http_status"] for attempt in delivery.attempt_log] == [410, 200]
+    assert not Event.objects.filter(type__startswith="webhook.").exists()
+
+
 def test_a_late_result_does_not_overwrite_a_newer_one(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
 ) -> None:

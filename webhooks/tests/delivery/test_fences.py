@@ -5,6 +5,7 @@ from datetime import timedelta
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.fernet import Fernet
 from django.db import connection, transaction
@@ -18,9 +19,14 @@ from tenants.models import Tenant
 from tests.fixtures import Api
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim, claiming, finding_ready
-from webhooks.delivery.recorder import Outcome, record
+from webhooks.delivery.recorder import Outcome, disable, evaluating, record, recording
 from webhooks.delivery.retries_and_attempt_log import Decision
-from webhooks.endpoints.circuit_breaker import FAILURES_IN_A_ROW, WINDOW_ATTEMPTS
+from webhooks.endpoints.circuit_breaker import (
+    DISABLE_AFTER,
+    DISABLE_ATTEMPTS,
+    FAILURES_IN_A_ROW,
+    WINDOW_ATTEMPTS,
+)
 from webhooks.models import Delivery, Endpoint
 from webhooks.open_deliveries import TARGET_COLUMNS, StoredTarget, releasing
 from webhooks.requests import signed_request
@@ -189,6 +195,43 @@ def test_attempts_of_before_the_circuit_opened_neither_close_it_nor_open_it_agai
     Delivery.objects.filter(status="failed").update(next_attempt_at=now())
     record(ended(claim(Room(FAILURES_IN_A_ROW, FAILURES_IN_A_ROW)), ok=False))
     assert is_open(), "what was claimed since then counts"
+
+
+def answered_410(delivery: Claimed) -> list[Outcome]:
+    (outcome,) = ended([delivery], ok=False)
+    return [msgspec.structs.replace(outcome, decision=Decision("dead", gone=True))]
+
+
+def test_a_410_of_before_the_circuit_opened_disables_the_endpoint(
+    tenant: Tenant, endpoint: dict[str, Any]
+) -> None:
+    for number in range(WINDOW_ATTEMPTS + 1):
+        publish_one(tenant, f"k{number}")
+    late, *others = claim(Room(100, 100))
+    fail_half(others)
+    assert is_open()
+    assert record(answered_410(late)) == 1
+    assert (Delivery.objects.get(pk=late.id).status, Endpoint.objects.get().status) == ("dead", "disabled")
+
+
+@pytest.mark.parametrize("reason", ["gone", "failing"])
+@pytest.mark.parametrize("how", ["verify", "resume"])
+def test_an_endpoint_that_was_made_active_is_not_disabled_for_what_was_before(
+    api: Api, tenant: Tenant, endpoint: dict[str, Any], reason: str, how: str
+) -> None:
+    """The owner acts after the outcome was counted, and before the endpoint is disabled for it."""
+    publish_one(tenant)
+    (delivery,) = claim(ROOM)
+    outcomes = answered_410(delivery)
+    if reason == "failing":
+        Endpoint.objects.update(failing_since=now() - DISABLE_AFTER, consecutive_failures=DISABLE_ATTEMPTS)
+        outcomes = [msgspec.structs.replace(outcomes[0], decision=Decision("dead"))]
+    with transaction.atomic():
+        to_disable = run(evaluating(run(recording(outcomes))))
+    assert [each.reason for each in to_disable.values()] == [reason]
+    assert api.post(f"/v1/webhooks/{endpoint['id']}/{how}").status_code == 200
+    disable(to_disable)
+    assert Endpoint.objects.get().status == "active"
 
 
 def test_a_claim_that_met_the_opening_of_the_circuit_does_not_close_it(

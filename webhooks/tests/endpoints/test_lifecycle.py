@@ -49,6 +49,12 @@ def refuse(receiver: Receiver, status: int = 500, text: str = "no") -> None:
     receiver.ping_answer = lambda request: web.Response(status=status, text=text)
 
 
+def disable_gone(endpoint_id: str) -> None:
+    """Disable an endpoint whose newest attempt was answered 410."""
+    generation = Endpoint.objects.get(pk=endpoint_id).circuit_generation
+    recorder.disable({UUID(endpoint_id): recorder.Disabling("gone", generation)})
+
+
 class TestCreate:
     def test_is_verified_by_a_signed_ping_and_shows_the_secret_once(
         self, api: Api, receiver: Receiver
@@ -328,7 +334,7 @@ class TestChange:
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
-        recorder.disable({UUID(endpoint["id"]): "gone"})
+        disable_gone(endpoint["id"])
         assert api.patch(path, {"status": "paused"}).json()["status"] == "paused"
         assert_error(api.post(f"{path}/resume"), 409, "conflict")
         refuse(receiver)
@@ -449,20 +455,20 @@ class TestDuringAPing:
 
     def test_a_410_stays(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
         path = f"/v1/webhooks/{endpoint['id']}"
-        gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: recorder.disable({gone: "gone"}))
+        gone = endpoint["id"]
+        self.meanwhile(receiver, lambda: disable_gone(gone))
         assert api.post(f"{path}/verify").json()["status"] == "disabled"
         assert api.get(path).json()["status"] == "disabled"
 
     def test_a_second_410_of_a_disabled_one_stays(
         self, api: Api, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        gone = UUID(endpoint["id"])
-        recorder.disable({gone: "gone"})
+        gone = endpoint["id"]
+        disable_gone(gone)
 
         def back_and_gone_again() -> None:
             Endpoint.objects.update(status="active")
-            recorder.disable({gone: "gone"})
+            disable_gone(gone)
 
         self.meanwhile(receiver, back_and_gone_again)
         assert api.post(f"/v1/webhooks/{gone}/verify").json()["status"] == "disabled"
@@ -487,8 +493,8 @@ class TestDuringAPing:
         assert api.get(path).json()["status"] == "paused"
 
     def test_a_new_url_leaves_a_410(self, api: Api, endpoint: dict[str, Any], receiver: Receiver) -> None:
-        gone = UUID(endpoint["id"])
-        self.meanwhile(receiver, lambda: recorder.disable({gone: "gone"}))
+        gone = endpoint["id"]
+        self.meanwhile(receiver, lambda: disable_gone(gone))
         changed = api.patch(f"/v1/webhooks/{gone}", {"url": receiver.url + "/new"}).json()
         assert (changed["status"], changed["url"]) == ("disabled", receiver.url + "/new")
 
@@ -565,7 +571,7 @@ def test_only_an_active_endpoint_is_disabled_by_its_answers(
     tenant: Tenant, endpoint: dict[str, Any], status: str
 ) -> None:
     Endpoint.objects.update(status=status)
-    recorder.disable({UUID(endpoint["id"]): "gone"})
+    disable_gone(endpoint["id"])
     row = Endpoint.objects.get()
     is_new = status == "active"
     assert row.status == ("disabled" if is_new else status)

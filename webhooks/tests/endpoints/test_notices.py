@@ -149,7 +149,7 @@ def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     notify_changes()
     for _ in range(2):
         with transaction.atomic():
-            lifecycle.disable(endpoint_id=broken.pk, reason="failing")
+            lifecycle.disable(endpoint_id=broken.pk, reason="failing", generation=0)
     assert notify_changes() == 0
     assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
     assert notify_changes() == 1
@@ -288,7 +288,7 @@ def test_notices_about_an_endpoint_of_the_sandbox_go_to_endpoints_of_the_sandbox
     watching, live = (make(tenant, receiver, name, environment=name) for name in ("test", "live"))
     endpoint = make(tenant, receiver, "broken", environment="test", failing_since=now() - LONG_AGO)
     with transaction.atomic():
-        lifecycle.disable(endpoint_id=endpoint.pk, reason="failing")
+        lifecycle.disable(endpoint_id=endpoint.pk, reason="failing", generation=0)
     assert (reported(watching), reported(live)) == (["webhook.disabled"], [])
 
 
@@ -349,7 +349,7 @@ def test_the_examples_have_the_members_of_real_events(
     heal(broken, receiver)
     notify_changes()
     with transaction.atomic():
-        lifecycle.disable(endpoint_id=broken.pk, reason="failing")
+        lifecycle.disable(endpoint_id=broken.pk, reason="failing", generation=0)
     dispatcher.run()
     for kind in ("webhook.failing", "webhook.disabled", "webhook.recovered"):
         (made,) = [got.json for got in receiver.received if got.json["type"] == kind]
