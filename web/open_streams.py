@@ -10,6 +10,7 @@ commit that it announces. So a listener stays due until all transactions that we
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -54,7 +55,10 @@ twice this time plus the lifetime of a cached key.
 """
 KEEP_CHUNK = 200
 
-ANY_LOOK = -1
+ANY_LOOK, THIS_LOOK = sys.maxsize, sys.maxsize - 1
+"""Values of `Listener.until` above every transaction: from a signal until the next poll begins, and until it has ended.
+A signal during a poll may announce an event that this poll did not find.
+"""
 
 
 class Listener:
@@ -357,6 +361,9 @@ class Hub:
         """Give each listener the events after its place. Returns whether any listener got events."""
         # Listeners of one tenant at the same place share one query.
         asked = dict.fromkeys(_wanted(listener) for listener in listeners)
+        for listener in listeners:
+            if listener.until == ANY_LOOK:
+                listener.until = THIS_LOOK
         look = await self._database.run_each(stream.look(list(asked)))
         self._settled = look.horizon.settled
         pages = dict(zip(asked, look.pages, strict=True))
@@ -364,7 +371,7 @@ class Hub:
             page = pages[_wanted(listener)]
             # A listener that stays due goes behind the others in the queue.
             self._due.pop(listener, None)
-            if listener.until == ANY_LOOK:
+            if listener.until == THIS_LOOK:
                 listener.until = look.horizon.begun
             if listener.until is not None and look.horizon.settled >= listener.until:
                 listener.until = None

@@ -233,6 +233,35 @@ def test_a_stream_that_has_just_begun_does_not_wait_for_the_poll(
             pass
 
 
+def test_a_signal_during_a_look_brings_its_event_at_once(
+    listen: Open, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look has read already which transactions have ended, so it does not find the event."""
+    monkeypatch.setattr(open_streams, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(wake_up, "fresh", lambda _: None)
+    stream = listen()
+    hub = stream_response._hub
+    assert hub is not None
+    wait_until(lambda: hub._is_subscribed and not hub._due, "the first look at the stream does not end")
+    monkeypatch.setattr(open_streams, "POLL_SECONDS", 600.0)
+    has_looked, has_published, look = threading.Event(), threading.Event(), reading.look
+
+    def looked(wanted: Sequence[reading.Wanted]) -> Any:
+        found = yield from look(wanted)
+        if not has_looked.is_set():
+            has_looked.set()
+            assert has_published.wait(SECONDS)
+            hub._signalled([tenant.id])
+        return found
+
+    monkeypatch.setattr(reading, "look", looked)
+    hub._tasks[0].get_loop().call_soon_threadsafe(hub._signalled, [tenant.id])
+    assert has_looked.wait(SECONDS)
+    event_id = publish_one(tenant)
+    has_published.set()
+    assert stream.event()["id"] == event_id
+
+
 def _publishers_know() -> bool:
     wake_up.fresh([])
     return wake_up._signals._listening
@@ -276,7 +305,8 @@ def test_an_event_whose_transaction_ends_late_is_not_skipped(listen: Open, tenan
     hub = stream_response._hub
     assert hub is not None
     (listener,) = hub._all()
-    wait_until(lambda: listener.until not in {None, open_streams.ANY_LOOK}, "nobody looked while it was open")
+    looks = {None, open_streams.ANY_LOOK, open_streams.THIS_LOOK}
+    wait_until(lambda: listener.until not in looks, "nobody looked while it was open")
     assert listener.is_idle, "an event was handed over although an older transaction is open"
     may_commit.set()
     thread.join()
