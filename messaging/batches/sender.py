@@ -195,12 +195,15 @@ class BatchRun:
             log.warning("batch_lease_lost")
             return
         finally:
-            if self.sends:
-                await asyncio.wait(self.sends)
-            self.sent_all = True
-            self.to_record.set()
-            await recording
-            heart.cancel()
+            try:
+                if self.sends:
+                    await asyncio.wait(self.sends)
+                self.sent_all = True
+                self.to_record.set()
+                await recording
+            finally:
+                # If the recording failed, the lease must end, so that another runner continues.
+                heart.cancel()
         if self.is_released:
             await self._until_done(held_batch.release, self.held, self.unsent)
             return

@@ -524,6 +524,34 @@ def test_a_send_that_crashed_is_reported_when_the_batch_ends(
     assert (row(batch_id).accepted, row(batch_id).failed) == (2, 1)
 
 
+def test_a_batch_whose_result_could_not_be_recorded_goes_on_when_its_lease_ends(
+    api: Api,
+    fast: PhoneNumber,
+    simulator: RunningSimulator,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    background: InBackground,
+) -> None:
+    """In the same process, which goes on without a pause."""
+    settings.BATCH_LEASE_SECONDS = 0.4
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 60.0)
+    monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 0.1)
+    record, errors = held_batch.record, [ValueError("a defect of ours")]
+
+    def fail_once(*given: Any) -> None:
+        if errors:
+            raise errors.pop()
+        record(*given)
+
+    monkeypatch.setattr(held_batch, "record", fail_once)
+    batch_id = create(api, fast, 1)
+    background.start()
+    wait_until(lambda: row(batch_id).status == "completed")
+    (item,) = api.get(f"{PATH}/{batch_id}/items").json()["data"]
+    assert item["response"]["error"]["code"] == "outcome_unknown"
+    assert len(received(simulator, fast)) == 1
+
+
 def test_a_runner_that_lost_its_lease_can_claim_and_overwrite_nothing(
     api: Api, fast: PhoneNumber, simulator: RunningSimulator
 ) -> None:
