@@ -123,7 +123,12 @@ class EgressPause:
 
     @property
     def is_on(self) -> bool:
-        return time.monotonic() < self._until
+        return self.seconds_left > 0
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the end of the pause. Negative without a pause."""
+        return self._until - time.monotonic()
 
 
 class _Dispatcher:
@@ -426,9 +431,9 @@ class _Dispatcher:
         timer.cancel()
 
     def _until_look(self) -> float:
-        """Seconds until the next poll without a signal."""
+        """Seconds until the next poll without a signal. A pause for the egress proxy delays the poll."""
         poll = QUIET_POLL_SECONDS if self.claimer.is_quiet and self.listener.is_connected else POLL_SECONDS
-        return self.claimer.looked_at + poll - time.monotonic()
+        return max(self.claimer.looked_at + poll - time.monotonic(), self.egress.seconds_left)
 
     async def _release(self) -> None:
         """End the leases of deliveries that wait for a claim or a sender. If this fails, the leases run out."""

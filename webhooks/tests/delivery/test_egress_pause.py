@@ -157,6 +157,27 @@ def test_a_backlog_is_not_claimed_again_and_again(
     assert untouched.count() >= 2 * EVENTS
 
 
+def test_the_dispatcher_is_at_rest_during_the_pause(
+    proxy: ThreadedProxy, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "EGRESS_PAUSE_SECONDS", 1.0)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.5)
+    claim = dispatcher._Dispatcher._claim
+    claims: list[Any] = []
+
+    async def counted(self: dispatcher._Dispatcher, *given: Any) -> Any:
+        claims.append(given)
+        return await claim(self, *given)
+
+    monkeypatch.setattr(dispatcher._Dispatcher, "_claim", counted)
+    for number in range(dispatcher.EGRESS_FAILURES):
+        publish_one(tenant, f"k{number}")
+    dispatcher.run()
+    put_off = Delivery.objects.filter(last_error="egress_proxy_away")
+    assert put_off.count() == dispatcher.EGRESS_FAILURES
+    assert len(claims) <= 20
+
+
 def test_a_proxy_that_fails_by_chance_stops_nobody(
     proxy: ThreadedProxy, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
