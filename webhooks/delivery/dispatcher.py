@@ -453,16 +453,17 @@ class _Dispatcher:
 
     async def _send(self, sending: Sending) -> None:
         delivery, endpoint = sending.deliveries[0], sending.endpoint
-        # A delivery that waited too long for a sender is not sent, because its lease could end during the request.
-        if time.monotonic() - delivery.claimed_monotonic < self._longest_wait(delivery):
-            for outcome in await self.attempts.attempt(sending.deliveries, endpoint.answers):
-                has_weight = not outcome.shares_answer or outcome.is_success
-                if outcome.answer is not None and has_weight and not sending.is_slow:
-                    self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
-                if delivery.customer_key is not None:
-                    sending.line_goes_on = outcome.is_success and self._may_go_on(delivery)
-                    outcome = msgspec.structs.replace(outcome, is_awaited=not sending.line_goes_on)
-                self.recorder.add(outcome)
+        # A delivery that waited too long for a sender or for memory is not sent, because its lease could end during the
+        # request.
+        until = delivery.claimed_monotonic + self._longest_wait(delivery)
+        for outcome in await self.attempts.attempt(sending.deliveries, endpoint.answers, until=until):
+            has_weight = not outcome.shares_answer or outcome.is_success
+            if outcome.answer is not None and has_weight and not sending.is_slow:
+                self.caps.adapt(endpoint, ok=outcome.answer.ok, ms=outcome.answer.ms)
+            if delivery.customer_key is not None:
+                sending.line_goes_on = outcome.is_success and self._may_go_on(delivery)
+                outcome = msgspec.structs.replace(outcome, is_awaited=not sending.line_goes_on)
+            self.recorder.add(outcome)
 
     def _may_go_on(self, delivery: Claimed) -> bool:
         """Whether to send the next delivery of the line. Otherwise the line is released."""
@@ -504,5 +505,5 @@ class _Dispatcher:
             self.woken.set()
 
     def _longest_wait(self, delivery: Claimed) -> float:
-        """How many seconds a delivery may wait for a sender and still end within its lease."""
+        """How many seconds a delivery may wait for a sender and memory, and still end within its lease."""
         return self.longest_wait - max(0.0, delivery.target.timeout - TOTAL_TIMEOUT)

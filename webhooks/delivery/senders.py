@@ -62,10 +62,13 @@ class Attempts:
         """Close the open destinations."""
         await self._caller.aclose()
 
-    async def attempt(self, deliveries: Sequence[Claimed], answers: AnswerAllowance) -> list[Outcome]:
+    async def attempt(
+        self, deliveries: Sequence[Claimed], answers: AnswerAllowance, *, until: float
+    ) -> list[Outcome]:
         """Send deliveries to one endpoint in one request, as soon as there is memory for the body.
 
-        `answers` limits how many answers of the endpoint are stored.
+        `answers` limits how many answers of the endpoint are stored. After `until`, on the monotonic clock, nothing is
+        sent: there are no outcomes.
         """
         tenant_id, size = deliveries[0].tenant_id, deliveries[0].size
         for each in deliveries[1:]:
@@ -73,6 +76,8 @@ class Attempts:
         while not self._bodies.fits(tenant_id, size):
             self._body_freed.clear()
             await self._body_freed.wait()
+        if time.monotonic() >= until:
+            return []
         self._bodies.add(tenant_id, size)
         try:
             return await self._attempt(deliveries, answers)

@@ -1,14 +1,17 @@
 """Memory for bodies: a tenant that fills its part delays only itself."""
 
+import time
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import redis
+from aiohttp import web
 
 from tenants.models import Tenant
-from tests.receiver import Receiver
-from webhooks.delivery import caps
+from tests.receiver import Received, Receiver
+from webhooks.delivery import caps, dispatcher, senders
 from webhooks.delivery.caps import BodyMemory, InFlightCaps, Room
 from webhooks.models import Delivery
 from webhooks.tests.delivering import copied, publish_one
@@ -62,6 +65,30 @@ def test_nothing_more_of_a_full_tenant_is_taken() -> None:
     assert unserved == (set(), {of_full.tenant_id}, False), "it waits for its own requests"
     bodies.remove(of_full.tenant_id, 100_000)
     assert of_full.tenant_id not in shares.room(10).full_tenants
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waited_too_long_for_memory_is_left_to_its_lease(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + passed[0], thread_time=time.thread_time, time=time.time
+    )
+    monkeypatch.setattr(senders, "time", clock)
+    monkeypatch.setattr(dispatcher, "LINGER_SECONDS", 0.0)
+
+    def hang(_: Received) -> web.Response:
+        passed[0] = 600.0
+        return web.Response()
+
+    receiver.answer = hang
+    for number in range(2):
+        publish_one(tenant, f"k{number}", raw=b'"' + b"x" * 60_000 + b'"')
+    dispatcher.run()
+    assert len(receiver.received) == 1, "the other was sent although its lease was over"
+    assert Delivery.objects.filter(status="delivered").count() == 1
+    assert Delivery.objects.filter(status="pending", attempts=0, leased_until__isnull=False).count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
