@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import structlog
@@ -55,6 +55,11 @@ PATIENCE_MILLISECONDS = 100
 CALLED = "deliveries:called"
 """Set for a second by a wake-up, so that a burst of events starts one task rather than one for each event."""
 CALL_MILLISECONDS = 1_000
+SENT = "deliveries:sent"
+"""With a colon and an id appended, the key that says whether the hand-overs of a call were accepted. The client
+repeats a call whose answer is lost, and the repetition must not hand the same deliveries over again.
+"""
+SENT_MILLISECONDS = 10_000
 MOST_SIGNALS = 256
 """The maximum number of hand-overs that wait for one dispatcher. Further ones are rejected."""
 LOOK = b"look"
@@ -77,12 +82,14 @@ local function state(name)
 end
 """
 
-# Accepts hand-overs (ARGV[5] and on) while a dispatcher is alive and few hand-overs wait. A list never gets two
+# Accepts hand-overs (ARGV[6] and on) while a dispatcher is alive and few hand-overs wait. A list never gets two
 # requests to poll in a row. Returns whether the hand-overs were accepted, whether the caller must start a dispatcher
 # (none is running, and none was started within a second), and which dispatcher may get the next hand-overs.
 _SEND = (
     _SCRIPT
     + """
+local before = redis.call('GET', KEYS[4])
+if before then return {tonumber(before), 0, false} end
 local most, in_time, late, names_of_late = tonumber(ARGV[2]), {}, {}, {}
 for _, name in ipairs(redis.call('LRANGE', register, 0, -1)) do
     local found, is_late = state(name)
@@ -103,8 +110,9 @@ local to = chosen and own(chosen) or signal
 if redis.call('EXISTS', to) == 0 then redis.call('SET', to .. ':patience', 1, 'PX', ARGV[3]) end
 local taken = chosen and redis.call('LLEN', to) < most
 if taken then
-    for i = 5, #ARGV do redis.call('RPUSH', to, ARGV[i]) end
+    for i = 6, #ARGV do redis.call('RPUSH', to, ARGV[i]) end
 end
+if #ARGV > 5 then redis.call('SET', KEYS[4], taken and 1 or 0, 'PX', ARGV[5]) end
 if (ARGV[4] == '1' or not taken) and redis.call('LINDEX', to, -1) ~= 'look' then
     redis.call('RPUSH', to, 'look')
 end
@@ -146,14 +154,16 @@ def send_signals(signals: list[bytes], *, looks: bool) -> Sent:
     """Signal the first dispatcher that has room."""
     answer: Any = valkey().eval(
         _SEND,
-        3,
+        4,
         SIGNAL,
         REGISTER,
         CALLED,
+        f"{SENT}:{uuid4()}",
         CALL_MILLISECONDS,
         MOST_SIGNALS,
         PATIENCE_MILLISECONDS,
         int(looks),
+        SENT_MILLISECONDS,
         *signals,
     )
     taken, starts, next_ = answer

@@ -154,6 +154,34 @@ def running(monkeypatch: pytest.MonkeyPatch, valkey: redis.Redis) -> Iterator[No
 # --- Signals
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_signal_whose_answer_is_lost_hands_nothing_over_twice(
+    room: redis.Redis, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """The client repeats a call that took too long, although Valkey has run it."""
+    if is_full:
+        monkeypatch.setattr(wake_up, "MOST_SIGNALS", 0)
+    delivery = one()
+    released: list[Any] = []
+    lost: list[Any] = []
+    monkeypatch.setattr(wake_up, "_release", released.append)
+    read = redis.connection.AbstractConnection.read_response
+
+    def losing_one(*given: Any, **options: Any) -> Any:
+        answer = read(*given, **options)
+        if isinstance(answer, list) and not lost:
+            lost.append(answer)
+            raise redis.exceptions.TimeoutError
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis.connection.AbstractConnection, "read_response", losing_one)
+        wake_up.pass_on([delivery.packed()])
+    assert lost
+    assert handed_over(room) == ([] if is_full else [delivery])
+    assert len(released) == is_full
+
+
 def test_a_hand_over_does_not_wait_for_the_next_poll(
     empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
