@@ -912,9 +912,19 @@ class TestCustomerHours:
         assert customer_hours.closed_until(None, moment) is None
 
 
-def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
-    api: Api, number: PhoneNumber, simulator: RunningSimulator
+@pytest.mark.parametrize(
+    ("options", "batch_of_later", "message_of_later"),
+    [([], "cancelled", "cancelled"), (["--due-only"], "queued", "scheduled")],
+)
+def test_after_a_restore_open_ones_are_cancelled_also_those_of_later(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    options: list[str],
+    batch_of_later: str,
+    message_of_later: str,
 ) -> None:
+    """The tenant may have brought forward or cancelled those of later after the backup."""
     for send_at in (None, now() + HOUR):
         assert TestBatches.create(api, number, send_at).status_code == 202
     under_way, due = (schedule_one(api, number) for _ in range(2))
@@ -924,10 +934,10 @@ def test_after_a_restore_what_was_due_is_cancelled_and_the_rest_waits(
         status="sending", claim=uuid4(), claimed_until=now() - HOUR
     )
     waits = schedule_one(api, number)
-    call_command("cancel_open_batches")
-    assert [*Batch.objects.order_by("id").values_list("status", flat=True)] == ["cancelled", "queued"]
+    call_command("cancel_open_batches", *options)
+    assert [*Batch.objects.order_by("id").values_list("status", flat=True)] == ["cancelled", batch_of_later]
     states = {row["id"]: row["status"] for row in api.get(PATH).json()["data"]}
-    assert states == {under_way: "cancelled", due: "cancelled", waits: "scheduled"}
+    assert states == {under_way: "cancelled", due: "cancelled", waits: message_of_later}
     runner.run()
     assert received(simulator, number) == []
     cancelled = ScheduledMessage.objects.filter(status="cancelled").values_list("ended_at", "body", "claim")

@@ -1,10 +1,10 @@
-"""`manage.py cancel_open_batches`: cancel open batches after a restore. Their messages may have been sent after the
-backup was made.
+"""`manage.py cancel_open_batches`: cancel open batches and scheduled messages after a restore. They may have been sent
+or cancelled after the backup was made.
 """
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 from django.db.models import Q
 
 from gateway.api.errors import Conflict
@@ -15,24 +15,31 @@ from messaging.models import Batch, ScheduledMessage
 
 class Command(BaseCommand):
     help = (
-        "Cancel the batches and scheduled messages of all tenants whose time has come. Run this after a restore, or "
-        "after a fail-over that lost commits, and before a batches worker starts. Otherwise, messages whose send the "
-        "database has lost would be sent twice."
+        "Cancel the open batches and scheduled messages of all tenants. Run this after a restore, or after a fail-over "
+        "that lost commits, and before a batches worker starts. Otherwise, messages whose send or cancellation the "
+        "database has lost would be sent."
     )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--due-only",
+            action="store_true",
+            help="keep those whose time has not come. Those that their tenant brought forward or cancelled in the time "
+            "that the database has lost are sent at their former time.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0
         moment = now()
-        has_come = Q(send_at=None) | Q(send_at__lte=moment)
-        for batch in Batch.objects.filter(has_come, status=Batch.Status.QUEUED).iterator():
+        chosen = Q(send_at=None) | Q(send_at__lte=moment) if options["due_only"] else Q()
+        for batch in Batch.objects.filter(chosen, status=Batch.Status.QUEUED).iterator():
             try:
                 lifecycle.cancel(batch)
                 count += 1
             except Conflict:
                 continue  # the batch ended in the meantime
         open_messages = ScheduledMessage.objects.filter(
-            status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING],
-            send_at__lte=moment,
+            chosen, status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING]
         )
         messages = open_messages.update(
             status=ScheduledMessage.Status.CANCELLED,
