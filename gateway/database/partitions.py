@@ -55,6 +55,7 @@ def build(editor: BaseDatabaseSchemaEditor, *, table: str, index: str, on: str) 
 log = structlog.get_logger(__name__)
 
 ADVISORY_LOCK = 0x7061_7274
+LOCK_WAIT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +153,8 @@ def make_from(table_name: str, first_day: date) -> None:
 
 
 def drop(partition: str) -> None:
-    """Drop one partition. The wait for the exclusive lock ends after two seconds, so that traffic queues behind it only
-    briefly.
-    """
+    """Drop one partition."""
     with _ddl() as cursor:
-        cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(partition)))
 
 
@@ -293,9 +291,14 @@ def _make_one(table: PartitionedTable, start: date) -> None:
 
 @contextmanager
 def _ddl() -> Iterator[Any]:
-    """A transaction that only one process at a time can enter."""
+    """A transaction that only one process at a time can enter.
+
+    Its wait for an exclusive lock ends after `LOCK_WAIT`, for example during a dump, so that traffic queues behind it
+    only briefly.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
         yield cursor
 
 

@@ -18,9 +18,12 @@ class Migration(migrations.Migration):
     operations = [
         migrations.SeparateDatabaseAndState(
             database_operations=[
-                # One statement per index, because Citus cannot drop two indexes of a distributed table in the same
-                # statement.
+                # If it has to wait for a long query, a statement fails after 5 seconds instead of blocking all
+                # traffic. One statement per index, because Citus cannot drop two indexes of a distributed table in
+                # the same statement.
+                migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
                 migrations.RunSQL([f"DROP INDEX IF EXISTS {name}" for name in _made.INDEXES], migrations.RunSQL.noop),
+                migrations.RunSQL("RESET lock_timeout", migrations.RunSQL.noop),
                 migrations.RunPython(migrations.RunPython.noop, _made.add_indexes),
             ],
             state_operations=[

@@ -3,13 +3,15 @@
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from gateway import ids
 from gateway.clock import now
 from gateway.database import partitions
+from gateway.database.transactions import is_lock_limit
 from webhooks.events import retention
 from webhooks.models import Event, EventPayload
 
@@ -148,6 +150,18 @@ def test_days_follow_each_other_and_months_have_any_length() -> None:
         assert months.after(date(2026, month, 1)) == following
     assert ids.created_at(UUID(days.bound(date(2026, 12, 31)))) == datetime(2026, 12, 31, tzinfo=UTC)
     assert retention.PAYLOADS.bound(date(2026, 12, 31)) == "2026-12-31"
+
+
+def test_a_partition_is_not_attached_while_a_dump_reads_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all later statements on the table would wait for the end of the dump too."""
+    monkeypatch.setattr(partitions, "LOCK_WAIT", "50ms")
+    with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as dump:
+        dump.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'")
+        dump.execute("LOCK TABLE events_default IN ACCESS SHARE MODE")
+        with pytest.raises(OperationalError) as raised:
+            partitions.make_from("events", date(2031, 5, 1))
+        assert is_lock_limit(raised.value)
+        dump.execute("SELECT")
 
 
 def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
