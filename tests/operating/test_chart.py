@@ -50,6 +50,12 @@ def test_it_asks_for_every_secret_that_a_process_needs() -> None:
     assert asked == needed
 
 
+def test_its_scraped_job_is_the_one_of_the_alerts() -> None:
+    monitor = (CHART / "templates/monitor.yaml").read_text()
+    [job] = re.findall(r"- targetLabel: job\n +replacement: (\w+)\n", monitor)
+    assert set(re.findall(r'job="(\w+)"', (DEPLOY / "monitoring/alerts.yml").read_text())) == {job}
+
+
 def test_no_stranger_reads_the_metrics() -> None:
     assert re.search(r"location = /metrics +\{ return 404; \}", (DEPLOY / "nginx.conf").read_text())
     published = {
