@@ -30,6 +30,19 @@ def test_at_each_step_of_a_rotation_both_halves_of_the_processes_read_each_other
             assert decrypt(written, purpose="token") == "EAAtoken"
 
 
+def test_at_each_step_of_a_new_secret_key_both_halves_of_the_processes_accept_a_session(
+    settings: Any, staff: User
+) -> None:
+    old, new = "o" * 60, "n" * 60
+    for before, after in (((old, []), (old, [new])), ((old, [new]), (new, [old])), ((new, [old]), (new, []))):
+        for halves in ((before, after, before), (after, before, after)):
+            client = Client()
+            for settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS in halves:
+                if "sessionid" not in client.cookies:
+                    client.force_login(staff)
+                assert client.get("/console")["Location"] == "/admin/"
+
+
 def test_a_new_secret_key_keeps_sessions_and_ends_console_tokens(settings: Any, staff: User) -> None:
     first, second, token = Client(), Client(), bearer_tokens.open_session(staff).token
     first.force_login(staff)
