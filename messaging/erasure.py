@@ -15,6 +15,7 @@ logged. After the restore of an older backup, `manage.py expunge --again` finds 
 erases them again.
 """
 
+import logging
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,6 +47,8 @@ from webhooks.events import retention as events
 from webhooks.models import Event
 
 log = structlog.get_logger(__name__)
+# After a restore, the lines `customer_erased` are the only record of erasures. No LOG_LEVEL may suppress them.
+logging.getLogger(__name__).setLevel(logging.INFO)
 
 LEASE = timedelta(minutes=30)
 """The lease of the worker that runs an erasure. After the lease expires, another worker starts over."""

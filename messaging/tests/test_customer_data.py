@@ -1,5 +1,6 @@
 """Erasure of a customer's data, and data exports: deleted data, remaining data, and permissions."""
 
+import logging
 import re
 import threading
 from collections.abc import Callable
@@ -581,6 +582,16 @@ def test_the_accounts_file_is_of_one_tenant_and_environment(
         assert [line["kind"] for line in found] == kinds
         assert found[3]["data"] == {"id": str(place)}
         assert [found[-1]["data"]["wamid"], found[-2]["data"]["id"]] == [f"wamid.{place}"] * 2
+
+
+def test_no_log_level_suppresses_the_hash_of_an_erased_customer(
+    tenant: Tenant, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tenant, wa_id=WA_ID)
+    caplog.set_level(logging.ERROR)
+    caplog.handler.setLevel(logging.INFO)
+    erase(api)
+    assert erasure.hash_of(tenant.id, WA_ID) in caplog.text
 
 
 def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: Api, tmp_path: Path) -> None:
