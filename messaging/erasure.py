@@ -89,8 +89,11 @@ def hash_of(tenant_id: UUID, customer_id: str, *, secret: str | None = None) -> 
     return salted_hmac("erasure", f"{tenant_id}:{customer_id}", secret, algorithm="sha256").hexdigest()
 
 
-def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
-    """Store a request to erase a customer, by wa_id or user_id. Returns the open request if there is one."""
+def request(*, tenant_id: UUID, customer_id: str, actor: Actor, wakes_worker: bool = True) -> Erasure:
+    """Store a request to erase a customer, by wa_id or user_id. Returns the open request if there is one.
+
+    With `wakes_worker` false, no worker is notified, because the caller itself calls `run_open`.
+    """
     customer_id = customer_id.removeprefix("+")
     with transaction.atomic():
         erasure, is_new = Erasure.objects.get_or_create(
@@ -104,7 +107,8 @@ def request(*, tenant_id: UUID, customer_id: str, actor: Actor) -> Erasure:
             actor.record(
                 "customer.erase", tenant_id=tenant_id, target_type="erasure", target_id=str(erasure.pk)
             )
-            transaction.on_commit(lambda: enqueue(RUN))
+            if wakes_worker:
+                transaction.on_commit(lambda: enqueue(RUN))
     return erasure
 
 
@@ -247,23 +251,24 @@ def _erase_answers(tenant_id: UUID, names: Names) -> int:
 # --- After a restore, the hashes in the log are the only record of erasures since the backup.
 
 
-def erase_again(tenant_id: UUID, hashes: Set[str]) -> tuple[int, set[str]]:
-    """Request erasures of the tenant's customers with the given hashes. Returns how many customers were found, and the
-    hashes of no customer.
+def request_again(tenant_id: UUID, hashes: Set[str]) -> tuple[list[Erasure], set[str]]:
+    """Request erasures of the tenant's customers with the given hashes. Returns the erasures, and the hashes of no
+    customer.
 
     A hash may have been made with an earlier SECRET_KEY that is in SECRET_KEY_FALLBACKS.
     """
-    customers, unknown = 0, set(hashes)
+    requested, unknown = [], set(hashes)
     for name in _customers(tenant_id):
         own = {
             hash_of(tenant_id, name, secret=key)
             for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
         } & hashes
         if own:
-            request(tenant_id=tenant_id, customer_id=name, actor=Actor())
-            customers += 1
+            requested.append(
+                request(tenant_id=tenant_id, customer_id=name, actor=Actor(), wakes_worker=False)
+            )
             unknown -= own
-    return customers, unknown
+    return requested, unknown
 
 
 def _customers(tenant_id: UUID) -> set[str]:

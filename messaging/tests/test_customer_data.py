@@ -36,6 +36,7 @@ from messaging.models import (
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, number_of, post, text_change
 from phone_numbers.models import PhoneNumber
+from tenants.audit import Actor
 from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Export, ExportPart, Tenant
 from tests.browsers import browser_of, text
@@ -600,14 +601,53 @@ def test_after_a_restore_the_hashes_of_the_log_erase_again(tenant: Tenant, api: 
     (stays,) = make(tenant, wa_id=OTHER)
     written = tmp_path / "erased.txt"
     hashes = [erasure.hash_of(tenant.id, name) for name in (WA_ID, USER_ID)]
-    written.write_text(f"{tenant.id} {hashes[0]}\n{tenant.id},{hashes[1]}\n{tenant.id},{'0' * 64}\n")
+    written.write_text(f"{tenant.id} {hashes[0]}\n\n{tenant.id},{hashes[1]}\n{tenant.id},{'0' * 64}\n")
     out = StringIO()
     call_command("expunge", "--again", str(written), stdout=out)
     assert out.getvalue() == "Erased 2 customers again.\n"
     assert readable(event, by_user, stays) == [False, False, True]
-    written.write_text("nonsense\n")
-    with pytest.raises(CommandError, match="nonsense"):
-        call_command("expunge", "--again", str(written))
+    for content, error in (("nonsense\n", "nonsense"), (None, "No such file")):
+        written.write_text(content) if content else written.unlink()
+        with pytest.raises(CommandError, match=error):
+            call_command("expunge", "--again", str(written))
+
+
+@pytest.mark.parametrize("hindrance", ["an error", "another process"])
+def test_after_a_restore_an_erasure_that_is_not_done_is_reported(
+    tenant: Tenant, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindrance: str
+) -> None:
+    (event,) = make(tenant, wa_id=WA_ID)
+    written = tmp_path / "erased.txt"
+    written.write_text(f"{tenant.id} {erasure.hash_of(tenant.id, WA_ID)}\n")
+    out = StringIO()
+    with monkeypatch.context() as hindered:
+        if hindrance == "an error":
+            hindered.setattr(erasure, "_erase", lambda *_: 1 / 0)
+        else:
+            request = erasure.request(tenant_id=tenant.id, customer_id=WA_ID, actor=Actor())
+            Erasure.objects.filter(pk=request.pk).update(leased_until=now() + timedelta(minutes=1))
+        with pytest.raises(CommandError, match="1 of 1 erasures are not done"):
+            call_command("expunge", "--again", str(written), stdout=out)
+    assert (out.getvalue(), readable(event)) == ("", [True])
+    Erasure.objects.update(leased_until=None)
+    call_command("expunge", "--again", str(written), stdout=out)
+    assert (out.getvalue(), readable(event)) == ("Erased 1 customers again.\n", [False])
+
+
+def test_the_operators_command_erases_a_customer_like_the_tenant(
+    tenant: Tenant, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (event,) = make(tenant, wa_id=WA_ID, user_id=USER_ID)
+    (by_user,) = make(tenant, user_id=USER_ID)
+    waiting = scheduled(tenant, {"to": f"+{WA_ID}"})
+    opted_out(tenant, wa_id=None, user_id=USER_ID)
+    out = StringIO()
+    call_command("expunge", "--tenant", str(tenant.id), "--wa-id", WA_ID, stdout=out)
+    assert out.getvalue() == "Expunged 2 events.\nDeleted 1 opt-outs.\n"
+    assert readable(event, by_user) == [False, False]
+    waiting.refresh_from_db()
+    assert waiting.status == "cancelled"
+    assert erasure.hash_of(tenant.id, WA_ID) in caplog.text, "it is erased again after a restore"
 
 
 def test_after_a_restore_customers_without_events_and_hashes_of_earlier_secrets_are_found(

@@ -1,4 +1,6 @@
-"""`manage.py expunge`: delete the bodies of a tenant's events at its request, before their retention ends."""
+"""`manage.py expunge`: delete the bodies of a tenant's events at its request, before their retention ends, or erase one
+customer.
+"""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -10,8 +12,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from messaging import erasure
+from messaging.models import Erasure
 from messaging.retention import delete_opt_outs, expunge
 from tenants import audit
+from tenants.audit import Actor
 from tenants.models import Tenant
 
 
@@ -19,8 +23,9 @@ class Command(BaseCommand):
     help = (
         "Delete bodies of a tenant's events before their retention ends, when the tenant asks for it. Choose the "
         "events of one customer (--wa-id, --user-id), those before a moment (--before), or all (--all). The rest of "
-        "each event is kept, without the customer's ids. Without --before, the opt-outs of the customer, or all "
-        "opt-outs, are deleted too."
+        "each event is kept, without the customer's ids. With --all, the opt-outs are deleted too. One customer "
+        "without --before is erased as by the tenant's own request: with scheduled messages, opt-outs, stored answers "
+        "and export files."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -52,8 +57,19 @@ class Command(BaseCommand):
             raise CommandError("Say what to expunge: --wa-id, --user-id or --before, or else --all.")
         if "before" in chosen:
             chosen["before"] = _moment(chosen["before"])
-        count = expunge(tenant_id=options["tenant"], **chosen)
-        opt_outs = 0 if "before" in chosen else delete_opt_outs(options["tenant"], **chosen)
+        if "before" in chosen or options["all"]:
+            count = expunge(tenant_id=options["tenant"], **chosen)
+            opt_outs = 0 if "before" in chosen else delete_opt_outs(options["tenant"])
+        else:
+            receipts = _complete(
+                [
+                    erasure.request(
+                        tenant_id=options["tenant"], customer_id=each, actor=Actor(), wakes_worker=False
+                    )
+                    for each in chosen.values()
+                ]
+            )
+            count, opt_outs = (sum(each[kind] for each in receipts) for kind in ("events", "opt_outs"))
         # The log must not name the customer whose events are deleted.
         audit.record(
             action="tenant.expunge",
@@ -72,20 +88,36 @@ def _erase_again(path: Path) -> tuple[int, list[tuple[UUID, str]]]:
     customers, and the lines for which no customer was found.
     """
     hashes: defaultdict[UUID, set[str]] = defaultdict(set)
-    for line in path.read_text().splitlines():
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise CommandError(str(error)) from None
+    for line in filter(str.strip, lines):
         words = line.replace(",", " ").split()
         try:
             tenant_id, customer_hash = UUID(words[0]), words[1]
         except (IndexError, ValueError):
             raise CommandError(f"Not a tenant_id and a customer_hash: {line[:120]}") from None
         hashes[tenant_id].add(customer_hash)
-    erased, unknown = 0, []
+    requested: list[Erasure] = []
+    unknown = []
     for tenant_id, some in hashes.items():
-        customers, without = erasure.erase_again(tenant_id, some)
-        erased += customers
+        found, without = erasure.request_again(tenant_id, some)
+        requested += found
         unknown += [(tenant_id, customer_hash) for customer_hash in sorted(without)]
+    return len(_complete(requested)), unknown
+
+
+def _complete(requested: list[Erasure]) -> list[dict[str, int]]:
+    """Run erasures, and return their receipts. Raises CommandError if one is not done."""
     erasure.run_open()
-    return erased, unknown
+    ids = [each.pk for each in requested]
+    if unfinished := Erasure.objects.filter(pk__in=ids, completed_at=None).count():
+        raise CommandError(
+            f"{unfinished} of {len(ids)} erasures are not done. `erasure_failed` in the log has the reason, or another "
+            "process holds them: after an interruption, repeat the command half an hour later."
+        )
+    return [each.erased or {} for each in Erasure.objects.filter(pk__in=ids)]
 
 
 def _moment(text: str) -> datetime:
