@@ -6,13 +6,16 @@ Never log content: pass no secret, token, message text or phone number to a logg
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
 import orjson
+import psycopg
 import structlog
 from django.conf import settings
+from structlog.typing import ExcInfo
 
 from gateway.clock import now
 
@@ -44,6 +47,23 @@ def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[s
     return event
 
 
+def _traceback(exc_info: ExcInfo) -> str:
+    """The text of a traceback. A message of the database, which can contain values of rows, is replaced by the name of
+    the violated constraint.
+    """
+    text = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+    chain: list[BaseException] = []
+    error: BaseException | None = exc_info[1]
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    for each in chain:
+        # Django's error has the same message. Without a SQLSTATE no statement failed, but the connection.
+        if isinstance(each, psycopg.Error) and each.sqlstate and str(each):
+            text = text.replace(str(each), each.diag.constraint_name or "…")
+    return text
+
+
 _stream = sys.stderr
 
 
@@ -56,7 +76,7 @@ def configure(config: Mapping[str, Any]) -> None:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
+        structlog.processors.ExceptionRenderer(_traceback),
         redact,
     ]
     handler = logging.StreamHandler(_stream)
@@ -114,8 +134,6 @@ def _as_json(event: MutableMapping[str, Any]) -> str:
 # --- Error reports to Sentry, off without SENTRY_DSN. They contain nothing personal: no bodies, headers, local
 # variables or users.
 
-_REQUEST_MEMBERS = ("method", "url")
-
 
 def start() -> None:
     """Start reporting if a DSN is set. Call it once per process."""
@@ -136,16 +154,20 @@ def start() -> None:
 
 
 def scrub(event: Any, hint: Any) -> Any:
-    """Reduce an error report to the stack, the route and the request id. Credentials are removed from texts."""
+    """Reduce an error report to the stack, the route and the request id. Credentials, and messages of the database, are
+    removed from texts.
+    """
+    # Paths can contain the secret of a link or a customer's id. Without a route, the path takes its place.
     request = event.get("request")
     if isinstance(request, dict):
-        kept = {name: request[name] for name in _REQUEST_MEMBERS if name in request}
-        if "url" in kept:
-            kept["url"] = str(kept["url"]).split("?", 1)[0]
-        event["request"] = kept
-    event.pop("user", None)
-    event.pop("extra", None)
+        event["request"] = {name: request[name] for name in ("method",) if name in request}
+    if (event.get("transaction_info") or {}).get("source") == "url":
+        event.pop("transaction", None)
+    for name in ("user", "extra"):
+        event.pop(name, None)
     for value in (event.get("exception") or {}).get("values") or []:
         if isinstance(value, dict):
             redact(None, "", value)
+            if str(value.get("module")).startswith(("django.db", "psycopg")):
+                value["value"] = "…"
     return event

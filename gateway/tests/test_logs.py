@@ -6,14 +6,17 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 import structlog
 from django.conf import settings
+from django.db import DatabaseError, transaction
 
 from gateway.monitoring.logs import configure, log_answer
 from gateway.outbound.connection import Answer
+from tenants.models import User
 from tests.pages import ROOT
 from web.admission import Credential
 
@@ -71,6 +74,37 @@ def test_an_id_that_contains_the_beginning_of_an_access_token_is_whole(lines: io
     ids = ["req_01KBEAAQ8T5M7N3R6S4XHCW0YD", "evt_EAA12KB2Z9GVQ8T5M7N3R6S4X"]
     structlog.get_logger("gateway.test").info("seen", **{f"id_{at}": each for at, each in enumerate(ids)})
     assert [json.loads(lines.getvalue())[f"id_{at}"] for at in range(2)] == ids
+
+
+@pytest.mark.django_db
+def test_a_traceback_has_no_values_of_rows(lines: io.StringIO) -> None:
+    email = "919812345678@shop.example"
+    User.objects.create(email=email)
+    log = structlog.get_logger("gateway.test")
+    attempts: list[Callable[[], User]] = [
+        lambda: User.objects.create(email=email),
+        lambda: User.objects.raw(f"SELECT '{email}'::uuid AS id")[0],
+    ]
+    for fails in attempts:
+        try:
+            with transaction.atomic():
+                fails()
+        except DatabaseError:
+            log.exception("failed")
+    shown = [json.loads(line)["exception"] for line in lines.getvalue().splitlines()]
+    assert "919812345678" not in "".join(shown)
+    assert "psycopg.errors.UniqueViolation: tenants_user_email" in shown[0]
+    assert "psycopg.errors.InvalidTextRepresentation: …" in shown[1]
+    assert all("test_logs.py" in each for each in shown)
+
+
+def test_a_traceback_says_why_there_is_no_connection(lines: io.StringIO) -> None:
+    log = structlog.get_logger("gateway.test")
+    try:
+        psycopg.connect("host=/absent")
+    except psycopg.OperationalError:
+        log.exception("failed")
+    assert "No such file or directory" in json.loads(lines.getvalue())["exception"]
 
 
 @pytest.mark.parametrize(
