@@ -21,6 +21,12 @@ KUBERNETES = ("1.27.0", "1.31.0", "1.36.0")
 NOTIFICATIONS_APART = "notifications apart"
 GATEWAY_API = "with the Gateway API and the Prometheus operator"
 SANDBOX = "with the simulator"
+NUMBERS = "with numbers as settings"
+AS_NUMBERS = {
+    "META_APP_ID": "123456789012345",
+    "SECURE_HSTS_SECONDS": "31536000",
+    "OTEL_TRACES_SAMPLER_ARG": "0.01",
+}
 OTHERS_KINDS = "ScaledObject,HTTPRoute,ServiceMonitor"
 """Kinds of other projects. Kubernetes has no schema for them."""
 VARIANTS: dict[str, list[str]] = {
@@ -38,6 +44,9 @@ VARIANTS: dict[str, list[str]] = {
         "--set",
         "secret.keys={SECRET_KEY,ENCRYPTION_KEYS,DATABASE_URL,REDIS_URL,META_APP_SECRET,META_WEBHOOK_VERIFY_TOKEN,"
         "SANDBOX_APP_SECRET,SANDBOX_CONTROL_TOKEN}",
+    ],
+    NUMBERS: [
+        each for name, value in AS_NUMBERS.items() for each in ("--set-json", f"settings.{name}={value}")
     ],
     "behind a pooler": [
         "--set",
@@ -71,6 +80,8 @@ def main() -> int:
                 if (found := _led_to(path, rendered)) != {service}:
                     raise SystemExit(f"{name}: {path} leads to {found}, not to {service}.")
             _check_hook(rendered)
+            if name == NUMBERS:
+                _check_numbers(rendered)
             if name == SANDBOX:
                 _check_simulator(rendered)
             with tempfile.TemporaryDirectory() as directory:
@@ -118,6 +129,13 @@ def _check_hook(rendered: str) -> None:
     given = {each["name"] for each in container["env"]}
     if "envFrom" in container or not {"BASE_URL", "ENVIRONMENT", "TRUSTED_PROXY_COUNT"} <= given:
         raise SystemExit("The migration's job does not carry its settings.")
+
+
+def _check_numbers(rendered: str) -> None:
+    """Check that settings have the digits of the numbers in the values."""
+    [settings] = [thing["data"] for thing in yaml.safe_load_all(rendered) if thing["kind"] == "ConfigMap"]
+    if {name: settings[name] for name in AS_NUMBERS} != AS_NUMBERS:
+        raise SystemExit(f"Numbers became {settings}.")
 
 
 def _check_simulator(rendered: str) -> None:

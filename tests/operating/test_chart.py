@@ -32,6 +32,15 @@ def test_its_settings_exist() -> None:
     assert set(set_by_the_chart) <= known
 
 
+def test_a_number_among_its_settings_keeps_its_digits() -> None:
+    """`make chart` renders such settings. Helm's `quote` would write a large number as 1e+06."""
+    templates = "".join(file.read_text() for file in (CHART / "templates").iterdir())
+    [settings] = re.findall(r'define "gateway.settings" -}}.*?\n{{- end }}\n{{- end }}', templates, re.DOTALL)
+    assert "$value" in settings
+    assert "$value | quote" not in settings
+    assert not re.search(r"settings\.\w+_ID\b[^}]*\| quote", templates)
+
+
 def test_a_change_of_any_setting_restarts_the_processes() -> None:
     settings = (CHART / "templates/settings.yaml").read_text()
     processes = (CHART / "templates/processes.yaml").read_text()

@@ -32,12 +32,17 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- /* Helm reads numbers as floats. `quote` alone would write large ones as 1e+06. */ -}}
+{{- define "gateway.text" -}}
+{{ ternary (toJson .) . (kindIs "float64" .) | quote }}
+{{- end }}
+
 {{- define "gateway.settings" -}}
 ENVIRONMENT: production
 DATA_DIR: /data
 DATABASE_PREPARED_STATEMENTS: {{ .Values.preparedStatements | quote }}
 {{- range $name, $value := .Values.settings }}
-{{ $name }}: {{ $value | quote }}
+{{ $name }}: {{ include "gateway.text" $value }}
 {{- end }}
 {{- end }}
 
