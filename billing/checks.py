@@ -12,6 +12,7 @@ from billing.invoices import documents
 from billing.payments.provider import PROVIDERS
 from billing.pricing import gst
 from billing.pricing.periods import Period
+from gateway.checks import has_example_seller
 from tenants.signup import tax_ids
 
 
@@ -71,8 +72,8 @@ def check_production(**_: Any) -> list[CheckMessage]:
             "RAZORPAY_BASE_URL must begin with https://.",
         ),
         "billing.E012": (
-            settings.BILLING_SELLER_GSTIN == "27AAPFU0939F1ZV",
-            "BILLING_SELLER_NAME, BILLING_SELLER_ADDRESS and BILLING_SELLER_GSTIN are examples.",
+            settings.BILLING_SELLER_GSTIN == "27AAPFU0939F1ZV" or has_example_seller(),
+            "BILLING_SELLER_NAME, BILLING_SELLER_ADDRESS or BILLING_SELLER_GSTIN is an example.",
         ),
         "billing.E013": (
             not settings.BILLING_FIRST_PERIOD,

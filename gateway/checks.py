@@ -11,6 +11,7 @@ Ids are stable: `docs/operations.md` lists `gateway.E001` and so on.
 
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,12 @@ from django.db import connections
 
 from gateway.outbound.client import EgressProxy
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+
+EXAMPLE_SELLER = {
+    "BILLING_SELLER_NAME": "Example Messaging Private Limited",
+    "BILLING_SELLER_ADDRESS": "1 Example Road, Mumbai 400001",
+}
+"""The default names of the operator. The default texts of /terms and /privacy, and invoices, contain them."""
 
 
 @register(Tags.security)
@@ -55,7 +62,23 @@ def check_values(**_: Any) -> list[CheckMessage]:
         problems.append(
             Error("OTEL_EXPORTER_OTLP_ENDPOINT must be http://host:port or https://….", id="gateway.E006")
         )
+    if settings.TEXTS_DIR and not _own_texts():
+        problems.append(Error("TEXTS_DIR contains neither terms.md nor privacy.md.", id="gateway.E007"))
     return problems
+
+
+def _own_texts() -> list[Path]:
+    folder = Path(settings.TEXTS_DIR)
+    return [
+        path
+        for name in ("terms.md", "privacy.md")
+        if settings.TEXTS_DIR and (path := folder / name).is_file()
+    ]
+
+
+def has_example_seller() -> bool:
+    """Whether the operator's name or address is still the default."""
+    return any(getattr(settings, name) == example for name, example in EXAMPLE_SELLER.items())
 
 
 def _is_support_address(address: str) -> bool:
@@ -86,6 +109,10 @@ def check_production(**_: Any) -> list[CheckMessage]:
         "gateway.E022": (
             not _is_support_address(settings.SUPPORT_EMAIL),
             "SUPPORT_EMAIL is not an address that can receive replies to mails.",
+        ),
+        "gateway.E023": (
+            has_example_seller() and len(_own_texts()) < 2,
+            "BILLING_SELLER_NAME or BILLING_SELLER_ADDRESS is an example: /terms and /privacy name it.",
         ),
         "gateway.E020": (
             not settings.META_GRAPH_URL.startswith("https://"),

@@ -1,5 +1,6 @@
 """Settings are all in `.env.example`, the documented production values are accepted, and bad values are rejected."""
 
+import ast
 import os
 import re
 import runpy
@@ -96,6 +97,8 @@ GOOD = {
     "SUPPORT_EMAIL": "support@example.com",
     "BASE_URL": "https://api.example.com",
     "APP_URL": "https://app.example.com",
+    "BILLING_SELLER_NAME": "Asha Messaging",
+    "BILLING_SELLER_ADDRESS": "2 Asha Road, Bengaluru 560001",
 }
 
 
@@ -107,6 +110,21 @@ def findings(settings: Any, **changes: Any) -> list[str]:
 
 def test_good_settings_have_no_findings(settings: Any) -> None:
     assert findings(settings) == []
+
+
+def test_the_example_seller_may_stay_if_both_texts_are_the_operators(settings: Any, tmp_path: Path) -> None:
+    assert (
+        checks.EXAMPLE_SELLER.items()
+        <= {
+            name: ast.literal_eval(value)
+            for name, value in values_under().items()
+            if name in checks.EXAMPLE_SELLER
+        }.items()
+    )
+    examples = {"TEXTS_DIR": str(tmp_path), **checks.EXAMPLE_SELLER}
+    for name, found in (("terms", ["gateway.E023"]), ("privacy", [])):
+        (tmp_path / f"{name}.md").write_text("Ours.")
+        assert findings(settings, **examples) == found
 
 
 @pytest.mark.parametrize(
@@ -123,6 +141,7 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "gateway.E006"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://"}, "gateway.E006"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "ftp://collector:4318"}, "gateway.E006"),
+        ({"TEXTS_DIR": "/absent"}, "gateway.E007"),
         ({"PRODUCTION": False}, "gateway.E010"),
         ({"WEBHOOK_ALLOW_PRIVATE_NETWORKS": True}, "gateway.E016"),
         ({"WEBHOOK_ALLOW_HTTP": True}, "gateway.E017"),
@@ -131,6 +150,7 @@ def test_good_settings_have_no_findings(settings: Any) -> None:
         ({"APP_URL": "http://app.example.com"}, "gateway.E019"),
         ({"META_GRAPH_URL": "http://graph.example.com"}, "gateway.E020"),
         ({"SUPPORT_EMAIL": "support@localhost"}, "gateway.E022"),
+        *(({name: example}, "gateway.E023") for name, example in checks.EXAMPLE_SELLER.items()),
         *(
             ({"SUPPORT_EMAIL": f"{name}@gateway.example"}, "gateway.E022")
             for name in ("", "no-reply", "NoReply", "no_reply", "do-not-reply", "donotreply")

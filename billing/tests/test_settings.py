@@ -54,6 +54,8 @@ def test_production_refuses_the_simulators_keys_and_the_example_seller(settings:
         ({"RAZORPAY_KEY_ID": "rzp_sim_1"}, ["billing.E010"]),
         ({"RAZORPAY_BASE_URL": "http://api.razorpay.com/v1"}, ["billing.E011"]),
         ({"BILLING_SELLER_GSTIN": "27AAPFU0939F1ZV"}, ["billing.E012"]),
+        ({"BILLING_SELLER_NAME": "Example Messaging Private Limited"}, ["billing.E012"]),
+        ({"BILLING_SELLER_ADDRESS": "1 Example Road, Mumbai 400001"}, ["billing.E012"]),
         ({"BILLING_FIRST_PERIOD": ""}, ["billing.E013"]),
         ({"BILLING_FIRST_PERIOD": "", "PRODUCTION": False}, []),
     ],
@@ -65,6 +67,8 @@ def test_each_development_default_is_named_in_production(
         "PRODUCTION": True,
         "RAZORPAY_KEY_ID": "rzp_live_1",
         "RAZORPAY_BASE_URL": "https://api.razorpay.com/v1",
+        "BILLING_SELLER_NAME": "Asha Messaging",
+        "BILLING_SELLER_ADDRESS": "2 Asha Road, Bengaluru 560001",
         "BILLING_SELLER_GSTIN": "29AAACI1681G1ZL",
         "BILLING_FIRST_PERIOD": "2026-12",
     }
