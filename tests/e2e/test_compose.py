@@ -86,6 +86,13 @@ def test_valkey_has_the_password_that_the_service_uses() -> None:
     assert urlsplit(found["gateway"]["environment"]["REDIS_URL"]).password == "valkey-password"
 
 
+def test_valkey_has_a_limit_below_the_memory_of_its_container() -> None:
+    """Otherwise the alert about a full Valkey cannot fire, and the kernel kills the server."""
+    found = composed.services(documented_settings())["valkey"]
+    assert "--maxmemory 700mb " in found["command"][-1]
+    assert found["mem_limit"] == "1g"
+
+
 def test_the_file_counts_its_own_proxy_unless_env_says_otherwise() -> None:
     found = composed.services(documented_settings())["gateway"]["environment"]
     assert (found["TRUSTED_PROXY_COUNT"], found["TRUST_PROXY_HEADERS"]) == (1, True)
