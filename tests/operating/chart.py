@@ -48,6 +48,11 @@ VARIANTS: dict[str, list[str]] = {
     NUMBERS: [
         each for name, value in AS_NUMBERS.items() for each in ("--set-json", f"settings.{name}={value}")
     ],
+    "with the operator's texts": [
+        "--set-json",
+        'extraVolumes=[{"name":"texts","configMap":{"name":"texts"}}],'
+        'extraVolumeMounts=[{"name":"texts","mountPath":"/texts"}]',
+    ],
     "behind a pooler": [
         "--set",
         "preparedStatements=false,migration.databaseUrlKey=DATABASE_DIRECT_URL,imagePullSecrets[0].name=registry",

@@ -10,8 +10,9 @@ from pathlib import Path
 import yaml
 
 from gateway import environment
-from gateway.__main__ import ROLES
+from gateway.__main__ import ROLES, STOP_SECONDS
 from tests.pages import page
+from webhooks.endpoints.lifecycle import LONGEST_TIMEOUT_SECONDS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART = DEPLOY / "chart"
@@ -63,6 +64,17 @@ def test_its_scraped_job_is_the_one_of_the_alerts() -> None:
     monitor = (CHART / "templates/monitor.yaml").read_text()
     [job] = re.findall(r"- targetLabel: job\n +replacement: (\w+)\n", monitor)
     assert set(re.findall(r'job="(\w+)"', (DEPLOY / "monitoring/alerts.yml").read_text())) == {job}
+
+
+def test_a_process_may_end_its_calls_before_it_is_killed() -> None:
+    """First the attempts end, then the tasks, then the last traces are sent. In a pod, preStop comes before all."""
+    longest = LONGEST_TIMEOUT_SECONDS + STOP_SECONDS + 2
+    services = yaml.safe_load(page("docker-compose.yml"))["services"]
+    pod = (CHART / "templates/_pod.tpl").read_text()
+    [given] = re.findall(r"terminationGracePeriodSeconds: (\d+)", pod)
+    [before] = re.findall(r'command: \[sleep, "(\d+)"\]', pod)
+    assert int(given) - int(before) >= longest
+    assert int(services["gateway"]["stop_grace_period"].removesuffix("s")) >= longest
 
 
 def test_no_stranger_reads_the_metrics() -> None:

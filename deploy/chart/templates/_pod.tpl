@@ -52,7 +52,8 @@ DATABASE_PREPARED_STATEMENTS: {{ .Values.preparedStatements | quote }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
 automountServiceAccountToken: false
-terminationGracePeriodSeconds: 40
+# The five seconds of preStop count too.
+terminationGracePeriodSeconds: 50
 securityContext: {{ include "gateway.podSecurity" .root | nindent 2 }}
 {{- if ne .name "migrate" }}
 topologySpreadConstraints:
@@ -110,6 +111,9 @@ containers:
       - {name: secrets, mountPath: /run/secrets/gateway, readOnly: true}
       - {name: tmp, mountPath: /tmp}
       - {name: data, mountPath: /data}
+      {{- with .root.Values.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 volumes:
   - name: secrets
     secret: {secretName: {{ .root.Values.secret.name }}}
@@ -118,5 +122,8 @@ volumes:
   {{- if not $isWeb }}
   - name: data
     emptyDir: {}
+  {{- end }}
+  {{- with .root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
