@@ -26,11 +26,18 @@ from gateway.monitoring.metrics import Counter, Histogram
 from gateway.monitoring.spans import OFF, Span
 
 _waited_ms: ContextVar[float] = ContextVar("upstream_waited_ms", default=0.0)
+_tenant_ms: ContextVar[float] = ContextVar("tenant_waited_ms", default=0.0)
 
 
 def start_timing() -> None:
-    """Reset the Graph API time for a new request."""
+    """Reset the times of the Graph API and of tenants' servers for a new request."""
     _waited_ms.set(0.0)
+    _tenant_ms.set(0.0)
+
+
+def add_tenant_ms(milliseconds: float) -> None:
+    """Add the duration of a call to a tenant's server in milliseconds. The metric of the own time leaves it out."""
+    _tenant_ms.set(_tenant_ms.get() + milliseconds)
 
 
 def add_upstream_ms(milliseconds: float) -> None:
@@ -63,7 +70,7 @@ ANSWERS = Counter(
 )
 OWN_SECONDS = Histogram(
     "gateway_answer_own_seconds",
-    "The service's own time for an answer of the API, without the upstream's.",
+    "The service's own time for an answer of the API, without Meta's and without tenants' servers'.",
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
 
@@ -77,7 +84,7 @@ def count(method: str, route: str | None, path: str, status: int, own_ms: float)
         return
     ANSWERS.add(label=f"{kind}_{status // 100}xx")
     if kind != "pages":
-        OWN_SECONDS.observe(own_ms / 1000)
+        OWN_SECONDS.observe(max(own_ms - _tenant_ms.get(), 0.0) / 1000)
 
 
 SEND_ROUTES = (
@@ -87,7 +94,9 @@ SEND_ROUTES = (
     "/{node}/marketing_messages",
     "/{version}/{node}/marketing_messages",
 )
-_API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/", "/upstream/")
+_API_ROUTES = ("/v1/", "/{version}", "/{node}", "/upload:", "/mcp", "/internal/")
+SWITCHED_OFF = frozenset({"billing_disabled"})
+"""Codes of 5xx answers that report no failure. Such answers are not counted."""
 
 
 def _kind(method: str, route: str | None, path: str) -> str | None:
@@ -98,6 +107,8 @@ def _kind(method: str, route: str | None, path: str) -> str | None:
         return "api" if path.startswith("/v") else "pages"
     if route == "/upstream/webhook":
         return "notifications"
+    if route.startswith("/upstream/flows/"):
+        return "flows"  # its 5xx are mostly those of tenants' servers
     if route.startswith("/v1/health") or route == "/metrics":
         return None
     if method == "POST" and route in SEND_ROUTES:
@@ -220,7 +231,9 @@ class Answering:
         `body` is searched for the code of an error.
         """
         own_ms, meta_ms = split_ms((perf_counter() - self.started) * 1000)
-        count(self.method, route, self.path, status, own_ms)
+        error_code = error_code_of(status, body)
+        if error_code not in SWITCHED_OFF:
+            count(self.method, route, self.path, status, own_ms)
         tenant = caller.tenant if caller is not None else None
         log_answer(
             request_id=self.request_id,
@@ -239,7 +252,7 @@ class Answering:
                     method=self.method,
                     route=route,
                     status=status,
-                    error_code=error_code_of(status, body),
+                    error_code=error_code,
                     own_ms=own_ms,
                     upstream_ms=meta_ms,
                 )

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from http import HTTPStatus
+from time import perf_counter
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,7 @@ import structlog
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
+from gateway.api import access_log
 from gateway.database.transactions import leave_database
 from gateway.http1 import AnswerTooLargeError, BrokenOffError, Origin, request_head, tls_context
 from gateway.monitoring.metrics import Counter
@@ -385,4 +387,8 @@ def once(call: Callable[[Outbound], Awaitable[Answer]], allow_private: bool) -> 
             return await call(outbound)
 
     leave_database()
-    return async_to_sync(run)()
+    started = perf_counter()
+    try:
+        return async_to_sync(run)()
+    finally:
+        access_log.add_tenant_ms((perf_counter() - started) * 1000)

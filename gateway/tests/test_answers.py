@@ -1,5 +1,6 @@
 """Metrics of answers: counted by kind and class of status. A broken gauge does not stop the flushing thread."""
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -11,6 +12,9 @@ from django.test import Client
 
 from gateway.api import access_log
 from gateway.monitoring import metrics
+from gateway.outbound.client import once
+from gateway.outbound.connection import Answer
+from tests.fixtures import Api, assert_error
 
 TOKEN = "a-token-of-the-scraper"
 
@@ -54,6 +58,7 @@ KINDS = [
     ("POST", "/{version}/upload:{session}", "api"),
     ("POST", "/mcp", "api"),
     ("POST", "/internal/razorpay/webhook", "api"),
+    ("POST", "/upstream/flows/{endpoint_id}", "flows"),
     ("GET", "/upstream/webhook", "notifications"),
     ("POST", "/upstream/webhook", "notifications"),
     ("GET", "/login", "pages"),
@@ -80,6 +85,31 @@ def test_each_route_counts_as_its_kind_and_probes_do_not_count(settings: Any) ->
         == expected
     )
     assert grown["gateway_answer_own_seconds_count"] == expected.total() - 3, "the time of pages is not"
+
+
+@pytest.mark.django_db
+def test_the_time_of_a_tenants_server_is_not_the_services(settings: Any) -> None:
+    metrics.flush()
+    before = scrape(settings)["gateway_answer_own_seconds_sum"]
+    access_log.start_timing()
+    once(lambda _: asyncio.sleep(0, Answer(200, None, 50, b"", None)), allow_private=True)
+    assert access_log._tenant_ms.get() > 0
+    access_log.add_tenant_ms(50.0)
+    access_log.count("POST", "/v1/webhook-endpoints/{endpoint_id}/verify", "", 200, 50.0)
+    metrics.flush()
+    assert scrape(settings)["gateway_answer_own_seconds_sum"] == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_billing_that_is_off_is_no_failure(settings: Any, api: Api) -> None:
+    settings.BILLING_ENABLED = False
+    metrics.flush()
+    before = scrape(settings)
+    assert_error(api.get("/v1/billing"), 503, "billing_disabled")
+    metrics.flush()
+    assert {name: value for name, value in scrape(settings).items() if "answers_total" in name} == {
+        name: value for name, value in before.items() if "answers_total" in name
+    }
 
 
 def test_the_time_of_an_answer_is_split_into_the_services_and_metas() -> None:

@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from gateway import ids
+from gateway.api import access_log
 from gateway.api.errors import NotFound, Reply
 from gateway.api.event_loop import ThreadPool
 from gateway.api.limits import Bulkhead
@@ -136,6 +137,7 @@ class FlowExchange:
             total_timeout=FORWARD_SECONDS,
             read_limit=MAX_BODY_BYTES,
         )
+        access_log.add_tenant_ms(answer.ms)
         is_object = _is_object(answer.body)
         is_used = (answer.ok and is_object) or answer.status == TOKEN_INVALID
         error = None if is_used else answer.error or "no_json_object"
