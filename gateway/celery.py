@@ -70,9 +70,11 @@ def _close_old_connections(**_: Any) -> None:
 
 
 @worker_init.connect
-def _begin_traces(**_: Any) -> None:
+def _begin_monitoring(**_: Any) -> None:
+    from gateway.api import access_log
     from gateway.monitoring import tracing
 
+    access_log.start_flushing()
     tracing.begin()
 
 

@@ -60,7 +60,7 @@ def split_ms(total_ms: float) -> tuple[float, float]:
 
 # --- Metrics of responses: counts by status and kind of route, and the service's own time.
 #
-# Responses are counted in memory. A thread of each web process adds the counts to the shared counts every few seconds.
+# Responses are counted in memory. A thread of each process adds its counts to the shared counts every few seconds.
 FLUSH_SECONDS = 5.0
 
 ANSWERS = Counter(
@@ -117,7 +117,7 @@ def _kind(method: str, route: str | None, path: str) -> str | None:
 
 
 def start_flushing() -> None:
-    """Start the thread that flushes the counts. For web processes."""
+    """Start the thread that flushes the counts of this process. For web processes and workers."""
     threading.Thread(target=_flush_periodically, name="answers", daemon=True).start()
 
 

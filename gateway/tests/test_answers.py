@@ -4,12 +4,14 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from django.test import Client
 
+from gateway import celery
 from gateway.api import access_log
 from gateway.monitoring import metrics
 from gateway.outbound.client import once
@@ -177,12 +179,13 @@ def test_a_gauge_that_cannot_be_read_leaves_the_others(
     assert "gateway_broken" not in found
 
 
-def test_a_web_process_hands_its_counts_over(
-    monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis
+@pytest.mark.parametrize("begin", [access_log.start_flushing, celery._begin_monitoring])
+def test_a_web_process_and_a_worker_hand_their_counts_over(
+    monkeypatch: pytest.MonkeyPatch, empty_valkey: redis.Redis, begin: Callable[[], None]
 ) -> None:
     monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.01)
     access_log.ANSWERS.add(label="api_2xx")
-    access_log.start_flushing()
+    begin()
     try:
         deadline = time.monotonic() + 10
         while not empty_valkey.hexists(metrics.KEY, "gateway_answers_total|api_2xx"):
