@@ -605,7 +605,7 @@ UNFOLD = {
 }
 
 # --- Logs and metrics -----------------------------------------------------------------------------------
-LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO")
+LOG_LEVEL: str = env.str("LOG_LEVEL", "INFO").upper()
 METRICS_TOKEN: str = env.str("METRICS_TOKEN", "")
 """Token of the scraper of `/metrics`, `Authorization: Bearer …`. Empty to disable `/metrics`."""
 SENTRY_DSN: str = env.str("SENTRY_DSN", "")

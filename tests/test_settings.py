@@ -62,6 +62,10 @@ def test_every_setting_can_come_from_a_file(tmp_path: Path) -> None:
     assert found["EMAIL_HOST_PASSWORD"] == "'hidden'"
 
 
+def test_the_level_of_the_log_may_be_in_small_letters() -> None:
+    assert values_under(LOG_LEVEL="warning")["LOG_LEVEL"] == "'WARNING'"
+
+
 def test_one_setting_fits_the_service_to_a_pooler_in_transaction_mode() -> None:
     for prepared in ("true", "false"):
         found = values_under(DATABASE_PREPARED_STATEMENTS=prepared)
