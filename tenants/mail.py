@@ -6,6 +6,7 @@ printed. With `log`, the row stays for `/v1/admin/mail/last`.
 """
 
 import re
+import smtplib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,12 +155,27 @@ def deliver(mail_id: int) -> bool:
     except OSError as error:
         # Only the type of the error is logged, because the text of smtplib's errors may contain the address.
         over = mail.attempts >= ATTEMPTS
+        status = _status_of_address(error)
+        if status.startswith(b"5.1.") or (over and status.startswith(b"4.1.")):
+            log.info("mail_to_unknown_address", mail_id=mail_id)
+            mail.delete()
+            return False
         log.warning("mail_failed", mail_id=mail_id, error=type(error).__name__, given_up=over)
         mail.next_attempt_at = None if over else now() + timedelta(seconds=30 * 2**mail.attempts)
         mail.save(update_fields=["next_attempt_at"])
         return False
     mail.delete()
     return True
+
+
+def _status_of_address(error: OSError) -> bytes:
+    """The enhanced status code with which the mail server rejected the mail's address. x.1.x concerns the address alone
+    (RFC 3463): it does not exist, like a sign-up's with a typing error.
+    """
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        for _, text in error.recipients.values():
+            return bytes(text)
+    return b""
 
 
 def deliver_waiting() -> int:

@@ -3,6 +3,7 @@ needed.
 """
 
 import re
+import smtplib
 from datetime import timedelta
 from typing import Any
 
@@ -164,6 +165,32 @@ def test_a_failed_mail_waits_twice_as_long_each_time_and_is_given_up_at_the_eigh
         assert (
             timedelta(0) <= row.next_attempt_at - began - timedelta(seconds=seconds) < timedelta(seconds=30)
         )
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("answer", "earlier", "is_kept"),
+    [
+        (b"5.1.1 <asha@example.com>: user unknown", 0, False),
+        (b"4.1.2 <asha@example.com>: domain not found", 0, True),
+        (b"4.1.2 <asha@example.com>: domain not found", mail.ATTEMPTS - 1, False),
+        (b"5.7.1 <asha@example.com>: relay access denied", mail.ATTEMPTS - 1, True),
+        (b"user unknown", mail.ATTEMPTS - 1, True),
+    ],
+)
+def test_a_mail_to_an_address_that_does_not_exist_is_deleted_and_raises_no_alert(
+    smtp: None, monkeypatch: pytest.MonkeyPatch, answer: bytes, earlier: int, is_kept: bool
+) -> None:
+    class Refusing(BaseEmailBackend):
+        def send_messages(self, messages: Any) -> int:
+            raise smtplib.SMTPRecipientsRefused({"asha@example.com": (550, answer)})
+
+    send()
+    OutboundMail.objects.update(attempts=earlier)
+    monkeypatch.setattr(mail, "get_connection", lambda **_: Refusing())
+    assert mail.deliver_waiting() == 0
+    assert OutboundMail.objects.exists() is is_kept
+    assert mail.given_up() == (is_kept and earlier > 0)
 
 
 @pytest.mark.django_db
