@@ -1,8 +1,10 @@
 """The Celery app of the roles that run tasks, and of beat (`gateway/__main__.py`)."""
 
 import os
+from time import monotonic
 from typing import Any
 
+import structlog
 from celery import Celery, Task
 from celery.loaders.app import AppLoader
 from celery.signals import setup_logging, task_postrun, task_prerun, worker_init, worker_ready
@@ -11,6 +13,7 @@ from gateway.process_limits import without_collector
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
+log = structlog.get_logger(__name__)
 
 LOOPS = frozenset({"webhooks.tasks.deliver_due", "messaging.tasks.run_batches"})
 """Tasks that run for minutes and also process what becomes due meanwhile."""
@@ -29,8 +32,14 @@ class Loader(AppLoader):
             super().init_worker()
 
 
+LONG_SECONDS = 10.0
+"""A task that takes longer is logged."""
+
+
 class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
-    """A task with its own trace and a limit on waiting for locks. The tasks in LOOPS set up both themselves."""
+    """A task with its own trace, a limit on waiting for locks, and a log line if it took long. The tasks in LOOPS set
+    up the first two themselves.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name in LOOPS:
@@ -38,8 +47,13 @@ class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
         from gateway.database.transactions import limited_locks
         from gateway.monitoring import tracing
 
-        with tracing.span(self.name, "consumer"), limited_locks():
-            return super().__call__(*args, **kwargs)
+        started = monotonic()
+        try:
+            with tracing.span(self.name, "consumer"), limited_locks():
+                return super().__call__(*args, **kwargs)
+        finally:
+            if (seconds := monotonic() - started) >= LONG_SECONDS:
+                log.info("long_task", task=self.name, seconds=round(seconds, 1))
 
 
 app = Celery("gateway", task_cls=ServiceTask, loader="gateway.celery:Loader")

@@ -6,7 +6,9 @@ import pytest
 from celery.fixups.django import DjangoWorkerFixup  # type: ignore[attr-defined] # missing in its stubs
 from celery.signals import task_postrun, task_prerun
 from django.db import OperationalError, connection
+from structlog.testing import capture_logs
 
+from gateway import celery
 from gateway.celery import app
 from gateway.tasks import maintain_partitions
 from tests.database_settings import connected_with
@@ -64,3 +66,13 @@ def test_a_connection_that_broke_in_a_task_is_closed_after_it() -> None:
         cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
     between_tasks()
     assert session() != first
+
+
+@pytest.mark.parametrize(("longest", "lines"), [(0.0, ["gateway.tasks.maintain_partitions"]), (3600.0, [])])
+def test_a_task_that_took_long_is_logged(
+    monkeypatch: pytest.MonkeyPatch, longest: float, lines: list[str]
+) -> None:
+    monkeypatch.setattr(celery, "LONG_SECONDS", longest)
+    with capture_logs() as logged:
+        maintain_partitions()
+    assert [line["task"] for line in logged if line["event"] == "long_task"] == lines
