@@ -1,12 +1,18 @@
-"""`manage.py migrate --wait`: waits for a database that is starting, and fails if the database stays unavailable."""
+"""`manage.py migrate --wait`: waits for a database that is starting, and fails if the database stays unavailable. It
+does not wait long for locks.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
+from django.core.management.commands import migrate as django_migrate
+from django.db import OperationalError, connection, connections, transaction
 
+from gateway.database.transactions import is_lock_limit
 from gateway.management.commands import migrate
 
 pytestmark = pytest.mark.django_db
@@ -57,3 +63,24 @@ def test_migrate_ends_when_the_database_stays_away(late: None, monkeypatch: pyte
     monkeypatch.setattr("gateway.management.commands.migrate.time.sleep", lambda _: None)
     with pytest.raises(CommandError, match=r"did not answer within 0\.1 seconds"):
         call_command("migrate", "--plan", database="late", wait=0.1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_migration_does_not_wait_for_a_table_that_a_dump_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all traffic of the table waits behind it until the dump ends."""
+
+    def add_column(*_: Any, **__: Any) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE tenants_tenant ADD COLUMN added integer")
+            transaction.set_rollback(True)
+
+    monkeypatch.setattr(django_migrate.Command, "handle", add_column)
+    monkeypatch.setattr(migrate, "LOCK_WAIT", "50ms")
+    call_command("migrate")
+    with psycopg.connect(**{**connection.get_connection_params(), "autocommit": False}) as dump:
+        dump.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'")
+        dump.execute("LOCK TABLE tenants_tenant IN ACCESS SHARE MODE")
+        with pytest.raises(OperationalError) as raised:
+            call_command("migrate")
+        assert is_lock_limit(raised.value)
+        dump.execute("SELECT")

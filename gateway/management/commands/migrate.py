@@ -1,16 +1,21 @@
-"""`manage.py migrate`: Django's command, which can wait for a starting database, with rare garbage collection."""
+"""`manage.py migrate`: Django's command, which can wait for a starting database, but not for locks, with rare garbage
+collection.
+"""
 
 import contextlib
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
 LOOK_SECONDS = 0.5
+LOCK_WAIT = "5s"
 
 
 class Command(migrate.Command):
@@ -28,8 +33,23 @@ class Command(migrate.Command):
         """Migrate once the database answers. Raises CommandError if the database does not answer in time."""
         if options["wait"]:
             _wait(options["database"], seconds=options["wait"])
-        with _rare_garbage_collection():
+        connection = connections[options["database"]]
+        with connection.execute_wrapper(_limit_locks), _rare_garbage_collection():
             return super().execute(*args, **options)
+
+
+def _limit_locks(
+    execute: Callable[..., Any], statement: Any, params: Any, many: bool, context: dict[str, Any]
+) -> Any:
+    """Give each transaction a limit on waiting for locks.
+
+    If a statement has to wait, for example for a dump, all traffic of the table waits behind it. A migration that is
+    not a single transaction sets its own limit, because an index that is built concurrently waits for transactions.
+    """
+    connected: Connection[Any] = context["cursor"].cursor.connection
+    if not connected.autocommit and connected.info.transaction_status == TransactionStatus.IDLE:
+        connected.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+    return execute(statement, params, many, context)
 
 
 @contextlib.contextmanager
