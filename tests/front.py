@@ -61,7 +61,7 @@ class Front:
         if self._server is not None:
             self._server.handle_exit(signal.SIGTERM, None)
             self._thread.join(30)
-            assert not self._thread.is_alive(), "the listener did not stop"
+            assert not self._thread.is_alive(), f"the listener did not stop: {self._server.open_work()}"
             self._server = None
 
 
@@ -82,6 +82,11 @@ class _TestServer(listener.Server):
         self.loop = asyncio.get_running_loop()
         self.serves.set()
         await super().main_loop()
+
+    def open_work(self) -> list[object]:
+        """The connections and tasks for which a stop waits."""
+        assert self.loop is not None
+        return [*self.server_state.connections, *(task.get_coro() for task in asyncio.all_tasks(self.loop))]
 
 
 running = Front()
