@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from cryptography.fernet import InvalidToken
@@ -28,6 +29,7 @@ from webhooks.endpoints.circuit_breaker import is_outdated
 from webhooks.events import filters
 from webhooks.models import Endpoint
 from webhooks.requests import credentials, signed_request, verify_ping
+from webhooks.requests.credentials import MASK
 from webhooks.requests.signed_request import new_secret, shown_prefix
 from webhooks.requests.verify_ping import Ping
 
@@ -330,6 +332,8 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
 
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
     """Convert the caller's values to values of columns. Raises InvalidRequest."""
+    if endpoint is not None and "url" in given and _origin(given["url"]) != _origin(endpoint.url):
+        _require_secrets_again(given, endpoint)
     if "headers" in given:
         given = _with_headers(given, endpoint)
     if given.keys() & CREDENTIALS:
@@ -350,6 +354,27 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
         path = None if given["filter"] is None else filters.checked(given["filter"])
         given = {**given, "filter_path": path}
     return given
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url.lower())
+    return parts.scheme, parts.netloc
+
+
+def _require_secrets_again(given: dict[str, Any], endpoint: Endpoint) -> None:
+    """Raise InvalidRequest if a new host would get stored secrets, which the caller may not know."""
+    stored = {
+        "headers": signed_request.header_names(endpoint),
+        "oauth2": credentials.readable(endpoint).oauth2,
+        "verify_token": endpoint.format == Endpoint.Format.META,
+    }
+    if kept := [name for name, found in stored.items() if found and _keeps(given.get(name, MASK))]:
+        problem = "Give it again: a `url` with another scheme, host or port does not get the stored one."
+        raise InvalidRequest.of(**dict.fromkeys(kept, problem))
+
+
+def _keeps(value: Any) -> bool:
+    return value == MASK or (isinstance(value, dict) and MASK in value.values())
 
 
 def _with_headers(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 key pair of its asymmetric signature.
 
 All these credentials are encrypted at rest in one column. Private keys and client secrets are never shown again.
-Answers have a mask in their place, and a caller who sends the mask keeps the stored value.
+Answers have a mask in their place, and a caller who sends the mask keeps the stored value. A secret that is sent as it
+is must be given again when the address that gets it changes. Otherwise a caller could have it sent to an address of
+their own, and so read it.
 
 OAuth2 means the client-credentials grant (RFC 6749, 4.4). The address guard also checks the token URL. A dispatcher
 keeps a token until shortly before its expiry, or until the endpoint answers 401.
@@ -35,7 +37,14 @@ from webhooks.destinations.kinds import KINDS, Connections, kind_of
 from webhooks.models import MAX_URL_LENGTH, Endpoint
 
 MASK = "***"
-SECRET_MEMBERS = frozenset({"client_key", "client_secret", "secret_access_key", "sasl_password", "password"})
+SECRET_MEMBERS: Mapping[str, str | None] = {
+    "client_key": None,
+    "client_secret": "token_url",
+    "secret_access_key": None,
+    "sasl_password": "bootstrap_servers",
+    "password": "url",
+}
+"""Each secret with the member that names the address which gets the secret itself. None for a key that only signs."""
 LONGEST_PEM = 10_000
 TOKEN_SECONDS, LONGEST_TOKEN_SECONDS, EARLY_SECONDS = 300.0, 3_600.0, 30.0
 """Lifetime of a token in seconds: the default without `expires_in`, the maximum, and how early a token is replaced."""
@@ -211,12 +220,22 @@ def address(destination: Any) -> str:
 
 
 def _unmasked(member: str, given: Mapping[str, Any], stored: Any) -> dict[str, Any]:
-    """The caller's values, with each mask replaced by the stored value."""
+    """The caller's values, with each mask replaced by the stored value.
+
+    Raises InvalidRequest for the mask of a secret that would go to another address than before.
+    """
     former = stored._asdict() if stored else {}
-    for name, value in given.items():
-        if value == MASK and not former.get(name):
+    masked = [name for name, value in given.items() if value == MASK]
+    for name in masked:
+        if not former.get(name):
             raise InvalidRequest.of(**{member: f"No `{name}` is stored, so the mask has nothing to keep."})
-    return {name: former[name] if value == MASK else value for name, value in given.items()}
+    wanted = {**given, **{name: former[name] for name in masked}}
+    for name in masked:
+        if (to := SECRET_MEMBERS.get(name)) and wanted.get(to) != former[to]:
+            raise InvalidRequest.of(
+                **{member: f"Give `{name}` again: a new `{to}` does not get the stored one."}
+            )
+    return wanted
 
 
 def _problem(tls: Tls) -> str | None:

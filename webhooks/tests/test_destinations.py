@@ -222,6 +222,20 @@ def test_a_destination_is_shown_with_all_its_members_and_a_mask_for_its_secret(
         assert answer["destination"] == {**members, secret: "***"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "to", "secret"),
+    [("kafka", "bootstrap_servers", "sasl_password"), ("rabbitmq", "url", "password")],
+)
+def test_another_broker_does_not_get_the_stored_password(
+    api: Api, tenant: Tenant, kind: str, to: str, secret: str
+) -> None:
+    stored = packed(Credentials(destination=KINDS[kind].SETTINGS(**USABLE[kind])))
+    path = f"/v1/webhooks/{endpoint_of(tenant, kind=kind, credentials=stored).id}"
+    moved = {**USABLE[kind], to: USABLE[kind][to].replace("b.example", "stranger.example"), secret: "***"}
+    answer = api.patch(path, {"destination": moved})
+    assert f"Give `{secret}` again" in str(assert_error(answer, 400, "invalid_request")["details"]["fields"])
+
+
 SQS = {**KEYS, "queue_url": "https://sqs.ap-south-1.amazonaws.com/1/q"}
 
 

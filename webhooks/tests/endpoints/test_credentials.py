@@ -357,6 +357,36 @@ def test_what_cannot_work_is_refused(
     assert Endpoint.objects.get().credentials is None
 
 
+def test_another_address_does_not_get_a_stored_secret(api: Api, receiver: Receiver) -> None:
+    """A caller could otherwise read every secret at an address of their own, and leave no trace if the ping fails."""
+    Tokens(receiver)
+    endpoint = make(api, receiver.url, oauth2=client(receiver), headers={"X-Key": "k", "X-Shop": "17"})
+    meta = make(api, receiver.url, format="meta", verify_token="t", status="pending")
+    before, pings = list(Endpoint.objects.values()), len(receiver.pings)
+    elsewhere = receiver.url.replace("127.0.0.1", "localhost")
+    masked, given = {**client(receiver), "client_secret": "***"}, {"X-Key": "k"}
+    cases: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
+        (endpoint, {"oauth2": {**masked, "token_url": f"{elsewhere}/token"}}, {"oauth2"}),
+        (endpoint, {"url": elsewhere}, {"headers", "oauth2"}),
+        (endpoint, {"url": elsewhere, "headers": given}, {"oauth2"}),
+        (endpoint, {"url": elsewhere, "headers": given, "oauth2": masked}, {"oauth2"}),
+        (endpoint, {"url": elsewhere, "headers": {"X-Key": "***"}, "oauth2": None}, {"headers"}),
+        (endpoint, {"url": receiver.url.replace("http:", "https:")}, {"headers", "oauth2"}),
+        (meta, {"url": elsewhere}, {"verify_token"}),
+    ]
+    for row, change, fields in cases:
+        answer = api.patch(f"/v1/webhooks/{row['id']}", change)
+        assert set(assert_error(answer, 400, "invalid_request")["details"]["fields"]) == fields, change
+    assert (list(Endpoint.objects.values()), len(receiver.pings)) == (before, pings)
+
+    path = f"/v1/webhooks/{endpoint['id']}"
+    assert api.patch(path, {"url": f"{receiver.url}/new"}).status_code == 200
+    assert receiver.pings[-1].headers["X-Key"] == "k"
+    moved = {"url": elsewhere, "headers": given, "oauth2": client(receiver)}
+    assert api.patch(path, moved).json()["url"] == elsewhere
+    assert api.patch(path, {"url": receiver.url, "headers": None, "oauth2": None}).status_code == 200
+
+
 # --- Signatures and retries
 def is_signed(public_key: str, got: Received) -> bool:
     headers = {name.lower(): value for name, value in got.headers.items()}
