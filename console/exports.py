@@ -8,6 +8,7 @@ are deleted after `KEPT`. This module also writes and serves the files of `messa
 import csv
 import gzip
 import io
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,7 +37,7 @@ from gateway.clock import now
 from gateway.csv_cells import as_text
 from gateway.request_log import views as request_log
 from gateway.roles import Area
-from gateway.task_queue import enqueue
+from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
 from messaging import data_export
 from tenants import mail
 from tenants.audit_labels import action_words, changes
@@ -261,10 +262,17 @@ download_audit = partial(_written, area=Area.SETTINGS)
 
 
 def write_waiting() -> None:
-    """Write the waiting files that no worker is writing, and delete old files. Called every minute by beat."""
+    """Write the waiting files that no worker is writing, of the tenants in turn, and delete old files. Called every
+    minute by beat. After `RUN_SECONDS`, the other files are left to the next run.
+    """
     Export.objects.filter(created_at__lt=now() - KEPT).delete()
-    for key in Export.objects.filter(_idle(), rows__isnull=True).order_by("id").values_list("pk", flat=True):
+    ends_at = time.monotonic() + RUN_SECONDS
+    idle = Export.objects.filter(_idle(), rows__isnull=True).order_by("id")
+    for key in in_turn(idle.values_list("tenant_id", "pk")):
         write(key)
+        if time.monotonic() > ends_at:
+            enqueue("console.tasks.write_exports", expires=AGAIN_SECONDS)
+            break
 
 
 def write(export_id: UUID) -> None:

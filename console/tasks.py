@@ -5,13 +5,19 @@ from uuid import UUID
 
 from celery import shared_task
 
+from gateway.task_queue import long_task
+
+WAITING = "console.tasks.write_exports"
+
 
 @shared_task
 def write_export(export_id: str, **_: Any) -> None:
     """After the commit of a new export: write its file."""
     from console import exports  # imported here: other tasks do not need the pages' imports
 
-    exports.write(UUID(export_id))
+    with long_task(WAITING) as may_run:
+        if may_run:
+            exports.write(UUID(export_id))
 
 
 @shared_task
@@ -19,4 +25,6 @@ def write_exports(**_: Any) -> None:
     """Every minute: write exports whose task was lost, and delete old exports."""
     from console import exports
 
-    exports.write_waiting()
+    with long_task(WAITING) as may_run:
+        if may_run:
+            exports.write_waiting()

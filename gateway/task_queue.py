@@ -4,7 +4,14 @@ producers.
 Losing the broker loses no work, because every task works on a row in Postgres, and a periodic task finds the row again.
 """
 
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
+from uuid import UUID
 
 import structlog
 from kombu.exceptions import OperationalError
@@ -30,3 +37,46 @@ def enqueue(
         log.warning("task_not_queued", task=task, error=type(error).__name__)
         return False
     return True
+
+
+# --- Tasks that may take minutes. One thread of a process runs them, so that the others are free for short tasks.
+
+RUN_SECONDS = 20.0
+"""How long a run of such a task begins more work. Then the task is queued again, behind the tasks that wait."""
+AGAIN_SECONDS = 60.0
+"""When the message of such a task expires: beat has started the task again by then."""
+
+_is_running = threading.Lock()
+_put_off: set[str] = set()
+"""The tasks that found another one running."""
+
+
+@contextmanager
+def long_task(name: str) -> Iterator[bool]:
+    """Whether a task that may take minutes may run in this process now. If not, the task `name`, which must find its
+    work by itself, is queued when the running one ends.
+    """
+    if not _is_running.acquire(blocking=False):
+        _put_off.add(name)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        _is_running.release()
+        names = list(_put_off)
+        _put_off.difference_update(names)
+        for each in names:
+            enqueue(each, expires=AGAIN_SECONDS)
+
+
+def in_turn(rows: Iterable[tuple[UUID, UUID]]) -> list[UUID]:
+    """The keys of the rows, which are pairs of tenant and key: one of each tenant, then the next of each.
+
+    A random tenant is first. Otherwise a tenant whose work takes long would be first in each run.
+    """
+    of_tenant: defaultdict[UUID, list[UUID]] = defaultdict(list)
+    for tenant_id, key in rows:
+        of_tenant[tenant_id].append(key)
+    tenants = random.sample(list(of_tenant.values()), len(of_tenant))
+    return [key for turn in zip_longest(*tenants) for key in turn if key is not None]

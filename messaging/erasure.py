@@ -16,6 +16,7 @@ erases them again.
 """
 
 import logging
+import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,7 +33,7 @@ from django.utils.crypto import salted_hmac
 from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
-from gateway.task_queue import enqueue
+from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
 from messaging.batches import lifecycle, scheduled_messages
 from messaging.batches.body import customers_of
 from messaging.conversations.read_marks import key_of
@@ -108,7 +109,7 @@ def request(*, tenant_id: UUID, customer_id: str, actor: Actor, wakes_worker: bo
                 "customer.erase", tenant_id=tenant_id, target_type="erasure", target_id=str(erasure.pk)
             )
             if wakes_worker:
-                transaction.on_commit(lambda: enqueue(RUN))
+                transaction.on_commit(lambda: enqueue(RUN, expires=AGAIN_SECONDS))
     return erasure
 
 
@@ -120,19 +121,24 @@ def find(*, tenant_id: UUID, erasure_id: UUID) -> Erasure:
     return found
 
 
-def run_open() -> int:
-    """Run the erasures that no worker holds. Called after a request, and every minute by beat. Returns how many it ran.
+def run_open(seconds: float = RUN_SECONDS) -> int:
+    """Run the erasures that no worker holds, of the tenants in turn. Called after a request, and every minute by beat.
+    Returns how many it ran. After `seconds`, the others are left to the next run.
 
     An error in one erasure does not stop the others.
     """
-    ran = 0
-    for erasure_id in Erasure.objects.filter(_idle()).order_by("id").values_list("pk", flat=True):
+    ran, ends_at = 0, time.monotonic() + seconds
+    idle = Erasure.objects.filter(_idle()).order_by("id")
+    for erasure_id in in_turn(idle.values_list("tenant_id", "pk")):
         try:
             ran += _run(erasure_id)
         except Exception as error:
             if concerns_all(error):
                 raise
             log.exception("erasure_failed", erasure_id=str(erasure_id))
+        if time.monotonic() > ends_at:
+            enqueue(RUN, expires=AGAIN_SECONDS)
+            break
     return ran
 
 

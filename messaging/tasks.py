@@ -7,6 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
+from gateway.task_queue import long_task
 from messaging import erasure, known_nodes, retention
 from messaging.batches import references, runner
 from messaging.conversations import read_marks
@@ -44,7 +45,9 @@ def sync_templates(*, account_id: str, lease: str, **_: Any) -> None:
 @shared_task
 def erase_customers(**_: Any) -> None:
     """Run open erasures of customers. Called after a request, and every minute by beat."""
-    erasure.run_open()
+    with long_task(erasure.RUN) as may_run:
+        if may_run:
+            erasure.run_open()
 
 
 @shared_task

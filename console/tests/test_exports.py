@@ -273,6 +273,19 @@ def test_a_file_is_deleted_after_a_week(browser: Client, long: list[str]) -> Non
     assert not Export.objects.exists()
 
 
+def test_a_run_that_takes_long_leaves_the_other_files_to_the_next(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ("owner", "developer"):
+        browser_of(tenant, role).post("/console/exports", ASKED)
+    queued: list[str] = []
+    monkeypatch.setattr(exports, "enqueue", lambda name, **_: queued.append(name))
+    monkeypatch.setattr(exports, "RUN_SECONDS", 0.0)
+    exports.write_waiting()
+    assert Export.objects.filter(rows__isnull=False).count() == 1
+    assert queued == ["console.tasks.write_exports"]
+
+
 def test_a_file_that_a_worker_left_is_written_again(browser: Client, long: list[str]) -> None:
     browser.post("/console/exports", ASKED)
     export = Export.objects.get()

@@ -2,12 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from kombu.exceptions import OperationalError
 
+from console.tasks import write_export, write_exports
+from gateway import task_queue
 from gateway.celery import app
-from gateway.task_queue import enqueue
+from gateway.task_queue import enqueue, in_turn
+from messaging.tasks import erase_customers
 from tests.pages import ROOT
 
 APPS = ("gateway", "tenants", "webhooks", "phone_numbers", "messaging", "billing")
@@ -48,3 +53,36 @@ def test_a_task_reaches_the_queue_that_its_route_names() -> None:
         assert message.headers["task"] == "webhooks.tasks.deliver_due"
         assert message.headers["expires"] is not None
         message.ack()
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "queued"),
+    [
+        (erase_customers, {}, "messaging.tasks.erase_customers"),
+        (write_exports, {}, "console.tasks.write_exports"),
+        (write_export, {"export_id": str(UUID(int=0))}, "console.tasks.write_exports"),
+    ],
+)
+def test_one_thread_runs_tasks_of_minutes_and_queues_those_that_it_put_off_once(
+    monkeypatch: pytest.MonkeyPatch, task: Any, arguments: dict[str, Any], queued: str
+) -> None:
+    """The other threads send mails and read numbers meanwhile. No database is needed to see that."""
+    sent: list[str] = []
+    monkeypatch.setattr(task_queue, "enqueue", lambda name, **_: sent.append(name))
+    with task_queue.long_task("of another business") as may_run:
+        for _ in range(3):
+            task(**arguments)
+        assert (may_run, sent) == (True, [])
+    assert sent == [queued]
+    with task_queue.long_task(queued) as may_run:
+        assert may_run
+    assert sent == [queued]
+
+
+def test_the_rows_of_tenants_are_taken_in_turn() -> None:
+    """Even if each run takes only one row, no tenant waits for all rows of another."""
+    large, small = UUID(int=1), UUID(int=2)
+    rows = [(large, UUID(int=place)) for place in (11, 12, 13)] + [(small, UUID(int=21))]
+    drawn = {tuple(key.int for key in in_turn(rows)) for _ in range(100)}
+    assert drawn == {(11, 21, 12, 13), (21, 11, 12, 13)}
+    assert in_turn([]) == []

@@ -370,6 +370,26 @@ def test_a_worker_that_died_is_followed_by_another(tenant: Tenant, api: Api) -> 
     assert readable(event) == [False]
 
 
+def test_a_run_takes_the_businesses_in_turn(tenant: Tenant, other_tenant: Tenant) -> None:
+    for owner, customers in ((tenant, (WA_ID, OTHER, USER_ID)), (other_tenant, (WA_ID,))):
+        for customer in customers:
+            erasure.request(tenant_id=owner.id, customer_id=customer, actor=Actor())
+    assert erasure.run_open() == 4
+    order = list(Erasure.objects.order_by("completed_at").values_list("tenant_id", flat=True))
+    assert set(order[:2]) == {tenant.id, other_tenant.id}
+
+
+def test_a_run_that_takes_long_leaves_the_rest_to_the_next(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued: list[str] = []
+    for customer in (WA_ID, OTHER):
+        erasure.request(tenant_id=tenant.id, customer_id=customer, actor=Actor())
+    monkeypatch.setattr("messaging.erasure.enqueue", lambda name, **_: queued.append(name))
+    assert erasure.run_open(seconds=0.0) == 1
+    assert (Erasure.objects.filter(completed_at=None).count(), queued) == (1, [erasure.RUN])
+
+
 def test_an_erasure_that_fails_stops_no_other_and_is_tried_again(
     tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
