@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _WITHOUT_TIME = {"messages"}
 _OVERRIDABLE = {"messages", "message_echoes", "smb_message_echoes"}
 MAX_BATCH = 1000
+MOST_ANSWER_BYTES = 1 << 20
+"""The longest answer that is read. All sandboxes share the simulator's memory."""
 
 
 @dataclass(slots=True)
@@ -238,7 +240,9 @@ class Notifier:
         return status == 200
 
     async def ask(self, url: str, body: bytes, *, seconds: float) -> tuple[int, bytes]:
-        """Post signed bytes. Returns the status and body of the answer. The status is 0 if no answer came in time."""
+        """Post signed bytes. Returns the status and body of the answer. The status is 0 if no answer came in time, and
+        for a body beyond `MOST_ANSWER_BYTES`.
+        """
         assert self._session is not None
         headers = {
             "Content-Type": "application/json",
@@ -250,7 +254,12 @@ class Notifier:
             async with self._session.post(
                 url, data=body, headers=headers, allow_redirects=False, timeout=timeout
             ) as response:
-                return response.status, await response.read()
+                content = bytearray()
+                async for some in response.content.iter_any():
+                    content += some
+                    if len(content) > MOST_ANSWER_BYTES:
+                        return 0, b""
+                return response.status, bytes(content)
         return 0, b""
 
     async def verify_callback(self, url: str, verify_token: str) -> str | None:

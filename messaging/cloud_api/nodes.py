@@ -55,7 +55,7 @@ from phone_numbers.models import BusinessAccount
 from phone_numbers.tokens import Refused
 from tenants.audit import Actor
 from tenants.credentials.bearer_tokens import caller_for
-from tenants.models import Tenant
+from tenants.models import ApiKey, Tenant
 
 SCOPES = ("whatsapp_business_management", "whatsapp_business_messaging")
 DENIED_EDGES = frozenset(
@@ -147,6 +147,8 @@ class NodeView(GraphView):
             # The service's own operations, such as that of `subscribed_apps`, are at these paths.
             raise Forbidden("A change is passed on only if its path begins with the object that it changes.")
         _check_scope(request, found, edge, given)
+        if uri := given.values.get("endpoint_uri"):
+            _require_own_endpoint(uri, found.account)
         if found.kind == "number" and edge is None and request.method == "POST":
             if "webhook_url" in given.values:
                 raise InvalidRequest.of(
@@ -169,6 +171,18 @@ class NodeView(GraphView):
             content = _with_own_callbacks(content, request, found)
         response.content = content
         return response
+
+
+def _require_own_endpoint(uri: Any, account: BusinessAccount) -> None:
+    """Raise InvalidRequest for a Flow of the sandbox that would call anything but the gateway. The simulator is in our
+    own network, and has no guard of addresses as the gateway's calls to tenants have.
+    """
+    own = rf"{re.escape(settings.BASE_URL)}/upstream/flows/[0-9a-f]{{32}}"
+    if account.environment == ApiKey.Environment.TEST and not re.fullmatch(own, str(uri)):
+        path = "PUT /v1/numbers/{phone_number_id}/flow-endpoint"
+        raise InvalidRequest.of(
+            endpoint_uri=f"In the sandbox, give the `endpoint_uri` that `{path}` answers."
+        )
 
 
 def _check_scope(request: Request, found: Node, edge: str | None, given: Parameters) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 import pytest
@@ -28,6 +29,7 @@ from messaging.tests.incoming import signature_of
 from phone_numbers import leaving
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
+from tenants.credentials import api_keys
 from tenants.models import AuditEntry, Tenant
 from tests.fixtures import Api, assert_error
 from tests.front import running
@@ -469,3 +471,50 @@ def test_the_sandbox_opens_a_flow_and_its_end_is_an_inbound_message_with_the_ans
     receiver.answer = lambda request: web.json_response({"screen": "NOWHERE", "data": {}})
     assert "named no screen" in simulator.control("POST", step, pressed)["failed"]
     assert receiver.received[-1].json["data"]["error"] == "invalid-screen-transition"
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://postgres:5432/",
+        "{base}/v1/messages",
+        "{base}/upstream/flows/../../v1/messages",
+        "{base}/upstream/flows/" + "a" * 32 + "/../" + "b" * 32,
+        "{base}.stranger.example/upstream/flows/" + "a" * 32,
+        ["http://postgres:5432/"],
+    ],
+)
+def test_a_flow_of_the_sandbox_calls_nothing_but_the_gateway(
+    tenant: Tenant, account: SimulatedAccount, receiver: Receiver, settings: Settings, foreign: Any
+) -> None:
+    """The simulator is in our own network, and would call any address there."""
+    number = connected_number(tenant, account, environment="test")
+    api = Api(api_keys.create(name="t", environment="test", tenant=tenant).key)
+    own = api.put(path_of(number), {"url": receiver.url}).json()["endpoint_uri"]
+    uri = foreign.format(base=settings.BASE_URL) if isinstance(foreign, str) else foreign
+    flow = {"name": "Visit", "categories": ["OTHER"]}
+    made = api.post(f"/v25.0/{account.waba_id}/flows", {**flow, "endpoint_uri": own})
+    assert made.status_code == 200, made.content
+    for path, body in ((f"{account.waba_id}/flows", flow), (made.json()["id"], {})):
+        for form in ("application/json", "application/x-www-form-urlencoded"):
+            given = {**body, "endpoint_uri": uri}
+            sent = given if form.endswith("json") else urlencode(given).encode()
+            answer = api.request("POST", f"/v25.0/{path}", sent, content_type=form)
+            assert answer.status_code == 400, answer.content
+            assert "flow-endpoint" in answer.json()["error"]["error_data"]["details"]
+    assert api.post(f"/v25.0/{made.json()['id']}", {"endpoint_uri": own}).status_code == 200
+
+
+def test_the_sandbox_reads_no_endless_answer_of_a_flow(
+    hosted: Hosted, account: SimulatedAccount, receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(body=b"x" * (2 << 20))
+    changed = requests.post(
+        f"{hosted.simulator.url}/v25.0/{hosted.flow_id}",
+        json={"endpoint_uri": receiver.url},
+        headers={"Authorization": f"Bearer {account.access_token}"},
+        timeout=10,
+    )
+    assert changed.json() == {"success": True}
+    assert hosted.ask(ASKED) == {"status": 0, "answer": ""}
