@@ -74,7 +74,7 @@ def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
         "export_form": export_form,
         "confirm": confirm,
         "erasures": [
-            (row, _what(row.erased or {}))
+            (row, _what(row.receipt or {}))
             for row in Erasure.objects.for_tenant(visit.tenant.id).order_by("-id")[:SHOWN]
         ],
         "files": Export.objects.filter(

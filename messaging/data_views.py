@@ -54,7 +54,7 @@ class ErasureOut(serializers.ModelSerializer[Erasure]):
 
     @extend_schema_field(ErasedOut(allow_null=True))
     def get_erased(self, row: Erasure) -> dict[str, int] | None:
-        return row.erased
+        return row.receipt
 
 
 class ExportIn(serializers.Serializer[dict[str, Any]]):

@@ -17,9 +17,11 @@ erases them again.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +40,13 @@ from messaging.batches import lifecycle, scheduled_messages
 from messaging.batches.body import customers_of
 from messaging.conversations.read_marks import key_of
 from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
-from messaging.retention import NAMELESS, customers_in_bodies, delete_opt_outs, expunge
+from messaging.retention import (
+    NAMELESS,
+    customers_in_bodies,
+    delete_opt_outs,
+    expunge,
+    expunge_in_steps,
+)
 from messaging.sending.customer_hours import country_code
 from phone_numbers.models import PhoneNumber
 from tenants.audit import Actor
@@ -52,7 +60,9 @@ log = structlog.get_logger(__name__)
 logging.getLogger(__name__).setLevel(logging.INFO)
 
 LEASE = timedelta(minutes=30)
-"""The lease of the worker that runs an erasure. After the lease expires, another worker starts over."""
+"""The lease of the worker that runs an erasure. The worker renews it after each step. After the lease expires, another
+worker starts over.
+"""
 RUN = "messaging.tasks.erase_customers"
 MEDIA = ("audio", "document", "image", "sticker", "video")
 """Members of a message that contain the id of a media file."""
@@ -152,16 +162,28 @@ def _run(erasure_id: UUID) -> bool:
     if not Erasure.objects.filter(_idle(), pk=erasure_id).update(leased_until=lease):
         return False
     erasure = Erasure.objects.get(pk=erasure_id)
-    erased = _erase(erasure.tenant_id, names_of(erasure.tenant_id, erasure.customer_id or ""))
-    held = Erasure.objects.filter(pk=erasure_id, completed_at=None, leased_until=lease)
-    if not held.update(completed_at=now(), leased_until=None, customer_id=None, erased=erased):
+    open_ = Erasure.objects.filter(pk=erasure_id, completed_at=None)
+    given, *stored = (erasure.customer_id or "").split()
+    names = names_of(erasure.tenant_id, given, *stored)
+    # Stored before anything is erased, because the erasure also removes what links the ids.
+    open_.update(customer_id=" ".join([given, *sorted(names.all - {given})]))
+    erased: Counter[str] = Counter(erasure.erased)
+    for kind, count in _erase(erasure.tenant_id, names):
+        erased[kind] += count
+        held, lease = lease, now() + LEASE
+        if not open_.filter(leased_until=held).update(leased_until=lease, erased=erased):
+            return False
+    done = {"completed_at": now(), "leased_until": None, "customer_id": None}
+    if not open_.filter(leased_until=lease).update(**done):
         return False
     log.info("customer_erased", tenant_id=str(erasure.tenant_id), customer_hash=erasure.customer_hash)
     return True
 
 
-def names_of(tenant_id: UUID, customer_id: str) -> Names:
-    """The given id of a customer, and the customer's other ids that events and opt-outs link to it."""
+def names_of(tenant_id: UUID, customer_id: str, *known: str) -> Names:
+    """The given id of a customer, the customer's other ids that events and opt-outs link to it, and other ids that are
+    known.
+    """
     given, other = ("wa_id", "user_id") if customer_id.isdigit() else ("user_id", "wa_id")
     linked = {
         value
@@ -172,44 +194,45 @@ def names_of(tenant_id: UUID, customer_id: str) -> Names:
         .values_list(other, flat=True)
         .distinct()
     }
-    ids = {given: frozenset({customer_id}), other: frozenset(linked)}
-    return Names(ids["wa_id"], ids["user_id"])
+    names = frozenset({customer_id, *linked, *known})
+    wa_ids = frozenset(filter(str.isdigit, names))
+    return Names(wa_ids, names - wa_ids)
 
 
-def _erase(tenant_id: UUID, names: Names) -> dict[str, int]:
-    """Erase what the message flows store about a customer. Returns the counts by kind."""
-    media = _media(tenant_id, names)
+def _erase(tenant_id: UUID, names: Names) -> Iterator[tuple[str, int]]:
+    """Erase what the message flows store about a customer. Yields a kind and a count after each step.
+
+    A run that was interrupted is followed by another from the beginning. So what a step needs is not erased before it.
+    """
+    yield "scheduled_messages", _cancel_scheduled(tenant_id, names)
+    yield "opt_outs", OptOut.objects.filter(names.condition, tenant_id=tenant_id).delete()[0]
+    for media in _media(tenant_id, names):
+        yield "media", KnownMedia.objects.filter(tenant_id=tenant_id, media_id__in=media).delete()[0]
+    steps = chain(
+        *(expunge_in_steps(tenant_id=tenant_id, wa_id=wa_id) for wa_id in names.wa_ids),
+        *(expunge_in_steps(tenant_id=tenant_id, user_id=user_id) for user_id in names.user_ids),
+    )
+    for count in steps:
+        yield "events", count
+    yield "idempotency_answers", _erase_answers(tenant_id, names)
     numbers = PhoneNumber.objects.for_tenant(tenant_id).values_list("phone_number_id", flat=True)
     conversations = [key_of(number, name) for number in numbers for name in names.all]
-    return {
-        "scheduled_messages": _cancel_scheduled(tenant_id, names),
-        "opt_outs": OptOut.objects.filter(names.condition, tenant_id=tenant_id).delete()[0],
-        "events": sum(
-            [
-                *(expunge(tenant_id=tenant_id, wa_id=wa_id) for wa_id in names.wa_ids),
-                *(expunge(tenant_id=tenant_id, user_id=user_id) for user_id in names.user_ids),
-            ]
-        ),
-        "media": KnownMedia.objects.filter(tenant_id=tenant_id, media_id__in=media).delete()[0],
-        "idempotency_answers": _erase_answers(tenant_id, names),
-        "read_marks": ReadMark.objects.filter(tenant_id=tenant_id, conversation__in=conversations).delete()[
-            0
-        ],
-        "export_files": Export.objects.filter(tenant_id=tenant_id, kind__in=EXPORTS_WITH_CUSTOMERS)
-        .delete()[1]
-        .get("tenants.Export", 0),
-    }
+    marks = ReadMark.objects.filter(tenant_id=tenant_id, conversation__in=conversations)
+    yield "read_marks", marks.delete()[0]
+    exports = Export.objects.filter(tenant_id=tenant_id, kind__in=EXPORTS_WITH_CUSTOMERS)
+    yield "export_files", exports.delete()[1].get("tenants.Export", 0)
 
 
-def _media(tenant_id: UUID, names: Names) -> set[str]:
-    """The ids of media files in a customer's messages. Call this before the bodies are deleted."""
+def _media(tenant_id: UUID, names: Names) -> Iterator[set[str]]:
+    """The ids of media files in a customer's messages, some at a time. At least once, to count none."""
+    yield set()
     rows = events.remaining(tenant_id).filter(names.condition)
-    found: set[str] = set()
     for some in events.in_batches(rows):
+        found: set[str] = set()
         for body in envelope.load([event.id for event in some], tenant_id=tenant_id).values():
             if body is not None and b'"id"' in body.data:
                 found.update(_media_in(orjson.loads(body.data)))
-    return found
+        yield found
 
 
 def _media_in(value: Any) -> Iterator[str]:

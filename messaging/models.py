@@ -517,11 +517,13 @@ class Erasure(ids.MadeById, models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
-    """The customer's id, encrypted. Null after the erasure."""
+    """The customer's id, encrypted. From the first run on, the customer's other ids follow, separated by spaces. Null
+    after the erasure.
+    """
     customer_hash = models.CharField(max_length=64)
     """A keyed hash of the customer's id, because the receipt must not name the customer."""
     erased = models.JSONField(null=True)
-    """The number of erased rows by kind."""
+    """The number of erased rows by kind. Partial until the erasure is completed."""
     leased_until = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
 
@@ -544,3 +546,8 @@ class Erasure(ids.MadeById, models.Model):
     def status(self) -> str:
         """`pending` until everything is erased, then `completed`."""
         return "pending" if self.completed_at is None else "completed"
+
+    @property
+    def receipt(self) -> dict[str, int] | None:
+        """The number of erased rows by kind, once everything is erased."""
+        return self.erased if self.completed_at is not None else None

@@ -1,6 +1,6 @@
 """Retention of the message flows' rows: hourly deletion, and expunging at a tenant's request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -142,6 +142,13 @@ def expunge(
 
     The batch items of these events keep only status and times.
     """
+    return sum(expunge_in_steps(tenant_id=tenant_id, wa_id=wa_id, user_id=user_id, before=before))
+
+
+def expunge_in_steps(
+    *, tenant_id: UUID, wa_id: str | None = None, user_id: str | None = None, before: datetime | None = None
+) -> Iterator[int]:
+    """Like `expunge`, but yields a number of events after each step."""
     rows = events.remaining(tenant_id)
     if before is not None:
         rows = rows.filter(id__lt=ids.first_at(before))
@@ -150,13 +157,12 @@ def expunge(
         named = named.filter(wa_id=wa_id)
     if user_id is not None:
         named = named.filter(user_id=user_id)
-    expunged = events.expunge(named)
+    yield events.expunge(named)
     if wa_id is not None or user_id is not None:
         nameless = rows.filter(NAMELESS, type="message.outbound")
         for some in events.in_batches(nameless):
-            expunged += events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
-    _expunge_answers(tenant_id)
-    return expunged
+            yield events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
+    yield from _expunge_answers(tenant_id)
 
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
@@ -183,10 +189,11 @@ def delete_opt_outs(tenant_id: UUID, **customer: str) -> int:
     return OptOut.objects.filter(tenant_id=tenant_id, **customer).delete()[0]
 
 
-def _expunge_answers(tenant_id: UUID) -> None:
+def _expunge_answers(tenant_id: UUID) -> Iterator[int]:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
             values: dict[str, Any] = {"batch_id": batch_id, "tenant_id": tenant_id, "expunged": EXPUNGED}
             cursor.execute(_EXPUNGE_ANSWERS, values)
+        yield 0
     with connection.cursor() as cursor:
         cursor.execute(_EXPUNGE_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])

@@ -1,9 +1,10 @@
 """Erasure of a customer's data, and data exports: deleted data, remaining data, and permissions."""
 
+import itertools
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -398,18 +399,90 @@ def test_an_erasure_that_fails_stops_no_other_and_is_tried_again(
         api.delete(f"/v1/customers/{wa_id}/data")
     with monkeypatch.context() as broken:
 
-        def failing(*, wa_id: str, **scope: Any) -> int:
+        def failing(*, wa_id: str, **scope: Any) -> Iterator[int]:
             if wa_id == WA_ID:
                 raise ValueError
-            return retention.expunge(wa_id=wa_id, **scope)
+            return retention.expunge_in_steps(wa_id=wa_id, **scope)
 
-        broken.setattr(erasure, "expunge", failing)
+        broken.setattr(erasure, "expunge_in_steps", failing)
         assert erasure.run_open() == 1
     assert [readable(event) for event in events] == [[True], [False]]
     assert Erasure.objects.get(completed_at=None).customer_id == WA_ID, "it is still to be done"
     Erasure.objects.filter(completed_at=None).update(leased_until=now() - timedelta(seconds=1))
     assert erasure.run_open() == 1
     assert readable(events[0]) == [False]
+
+
+@pytest.mark.parametrize("given", [WA_ID, USER_ID])
+def test_an_erasure_that_is_interrupted_after_each_step_erases_and_counts_everything(
+    tenant: Tenant, api: Api, number: PhoneNumber, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first steps erase what links the ids of the customer, and the messages that name the files."""
+    monkeypatch.setattr("webhooks.events.retention.BATCH_EVENTS", 1)
+    named: list[dict[str, Any]] = [
+        {"wa_id": WA_ID, "user_id": USER_ID},
+        {"wa_id": WA_ID},
+        {"user_id": USER_ID},
+    ]
+    rows = []
+    for serial, who in enumerate(named):
+        image = {"message": {"type": "image", "image": {"id": str(serial)}}}
+        rows += make(tenant, **who, data=orjson.dumps(image))
+        KnownMedia.objects.create(
+            tenant_id=tenant.id, environment="live", media_id=str(serial), phone_number_id="1"
+        )
+    opted_out(tenant, user_id=USER_ID)
+    for to in ({"to": f"+{WA_ID}"}, {"recipient": USER_ID}):
+        scheduled(tenant, to)
+    asked = api.delete(f"/v1/customers/{given}/data").json()
+    erase_rows, steps = erasure._erase, itertools.count(1)
+
+    def interrupted(*of: Any) -> Iterator[tuple[str, int]]:
+        yield from itertools.islice(erase_rows(*of), next(steps))
+        raise RuntimeError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(erasure, "_erase", interrupted)
+        for _ in range(10):
+            assert erasure.run_open() == 0
+            pending = api.get(f"/v1/erasures/{asked['id']}").json()
+            assert (pending["status"], pending["erased"]) == ("pending", None)
+            Erasure.objects.update(leased_until=now() - timedelta(seconds=1))
+    assert erasure.run_open() == 1
+    erased = api.get(f"/v1/erasures/{asked['id']}").json()["erased"]
+    assert readable(*rows) == [False] * 3
+    assert (erased["scheduled_messages"], erased["opt_outs"], erased["events"], erased["media"]) == (
+        2,
+        2,
+        3,
+        3,
+    )
+    assert not KnownMedia.objects.exists()
+    assert not OptOut.objects.exists()
+    assert {each.status for each in ScheduledMessage.objects.all()} == {"cancelled"}
+    assert Erasure.objects.get().customer_id is None
+
+
+def test_a_worker_that_another_has_replaced_completes_no_erasure(
+    tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receipt would be of the other worker's rows, and come before that worker has erased them."""
+    make(tenant, wa_id=WA_ID)
+    api.delete(f"/v1/customers/{WA_ID}/data")
+    erase_rows, leases = erasure._erase, []
+
+    def replaced(*of: Any) -> Iterator[tuple[str, int]]:
+        for step in erase_rows(*of):
+            leases.append(str(Erasure.objects.get().leased_until))
+            yield step
+            if step[0] == "events":
+                Erasure.objects.update(leased_until=now())
+
+    monkeypatch.setattr(erasure, "_erase", replaced)
+    assert erasure.run_open() == 0
+    assert Erasure.objects.get().status == "pending"
+    before = leases[:-1]
+    assert before == sorted(set(before)), "each step renews the lease"
 
 
 def test_what_became_due_meanwhile_stops_no_erasure(
