@@ -7,6 +7,7 @@ from allauth.account.adapter import get_adapter
 from allauth.core import ratelimit
 from django import forms
 from django.contrib import messages
+from django.contrib.auth.hashers import check_password
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -26,6 +27,8 @@ LONGEST_ADDRESS = 254
 """The maximum number of characters of an email address."""
 SIGN_UP = "sign_up"
 """The session key of the sign-up's id in this browser. The id is None for an address that has an account."""
+SIGN_UPS, MOST_SIGN_UPS = "sign_ups", 20
+"""The session key of the ids of this browser's newest sign-ups, and their number."""
 
 
 class ApplicationForm(forms.Form):
@@ -184,6 +187,8 @@ def sign_up(request: HttpRequest) -> HttpResponse:
             agreed_texts=public.digests(),
         )
         request.session[SIGNED_UP_AS], request.session[SIGN_UP] = email, sign_up_id and str(sign_up_id)
+        own = [*request.session.get(SIGN_UPS, []), str(sign_up_id)]
+        request.session[SIGN_UPS] = own[-MOST_SIGN_UPS:]
         return redirect("sign_up_sent")
     return render(request, "console/sign_up.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -203,19 +208,55 @@ def sign_up_sent(request: HttpRequest) -> HttpResponse:
     return render(request, "console/sign_up_sent.html", context)
 
 
+class ConfirmForm(forms.Form):
+    """Proves that the person who confirms an address has chosen the password of the sign-up.
+
+    A stranger may have sent the form with the person's address. In the browser that sent it, no field is needed.
+    """
+
+    password = forms.CharField(
+        label="Password",
+        max_length=128,
+        strip=False,
+        help_text="The password that you chose in the form.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+    def __init__(self, *args: Any, sign_up: SignUp, is_own: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._hash = sign_up.password
+        if is_own:
+            del self.fields["password"]
+
+    def clean_password(self) -> str:
+        password: str = self.cleaned_data["password"]
+        if not check_password(password, self._hash):
+            raise ValidationError(
+                "The form of this link has another password. Open the link of your own form, or sign up again."
+            )
+        return password
+
+
+@sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
     """The page of the mailed link. It has a button, because mail scanners open links. Only POST confirms
-    the sign-up.
+    the sign-up. In another browser than that of the form, it needs the form's password.
     """
+    given = request.POST if request.method == "POST" else None
     try:
-        if request.method == "POST":
-            tenant = sign_ups.confirm(token)
-            return render(request, "console/confirmed.html", {"tenant": tenant})
-        return render(request, "console/confirm.html", {"sign_up": sign_ups.find(token)})
+        waiting = sign_ups.find(token)
+        is_own = str(waiting.id) in request.session.get(SIGN_UPS, [])
+        if given is not None and not is_own and not ratelimit.consume(request, action="confirm_sign_up"):
+            return cast("HttpResponse", ratelimit.respond_429(request))
+        form = ConfirmForm(given, sign_up=waiting, is_own=is_own)
+        if form.is_valid():
+            return render(request, "console/confirmed.html", {"tenant": sign_ups.confirm(token)})
     except sign_ups.ConfirmationLinkError:
         return render(request, "console/link_error.html", status=410)
+    context = {"sign_up": waiting, "form": form}
+    return render(request, "console/confirm.html", context, status=400 if form.errors else 200)
 
 
 def application(request: HttpRequest, visit: Visit) -> HttpResponse:

@@ -345,6 +345,7 @@ ACCOUNT_RATE_LIMITS = {
     "login": "60/m/ip",
     "login_failed": "20/15m/ip,5/15m/key",
     "signup": "20/h/ip,5/h/key",
+    "confirm_sign_up": "20/h/ip",
     "reset_password": "20/h/ip,5/h/key",
     "reset_password_from_key": "20/h/ip",
     # A program that waits for its log-in redeems its code 20 times a minute, so thirty colleagues behind one office's

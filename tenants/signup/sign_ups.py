@@ -2,7 +2,8 @@
 
 Called by the console pages. For an email address that has an account, the mail differs but the page is the same, so the
 form never reveals who has an account. The confirmation creates the user and the tenant from the form that the link
-belongs to. So nobody can set a password or a business for another person's address.
+belongs to. The page of the link asks for the password of that form, except in the browser that sent the form. So nobody
+can set a password or a business for another person's address.
 """
 
 import re

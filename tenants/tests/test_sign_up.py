@@ -107,6 +107,34 @@ def test_a_link_works_once_and_for_24_hours(browser: Client, monkeypatch: pytest
     assert Tenant.objects.count() == 1
 
 
+def test_nobody_confirms_the_form_of_a_stranger(browser: Client) -> None:
+    """The stranger would know the password of the account, before its owner has ever logged in."""
+    sign_up(browser)
+    own = last_link()
+    stranger = Client()
+    sign_up(stranger, password="a password of the stranger")
+    strange = last_link()
+    assert own != strange
+    for reader, link in ((browser, strange), (Client(), strange), (Client(), own)):
+        assert b'name="password"' in reader.get(link).content
+        for typed in ({}, {"password": "none of both"}):
+            assert reader.post(link, typed).status_code == 400
+    assert browser.post(strange, {"password": PASSWORD}).status_code == 400
+    assert not User.objects.exists()
+    assert b'name="password"' not in browser.get(own).content
+    assert Client().post(own, {"password": PASSWORD}).status_code == 200, "a phone that read the mail"
+    assert User.objects.get().check_password(PASSWORD)
+    assert stranger.post(strange).status_code == 410
+
+
+def test_passwords_are_not_guessed_at_a_mailed_link(browser: Client) -> None:
+    sign_up(browser)
+    reader, link = Client(), last_link()
+    answers = [reader.post(link, {"password": "wrong"}).status_code for _ in range(21)]
+    assert answers == [400] * 20 + [429]
+    assert browser.post(link).status_code == 200
+
+
 def test_the_log_in_begins_with_the_address_that_this_browser_signed_up_with(browser: Client) -> None:
     sign_up(browser)
     browser.post(last_link())
