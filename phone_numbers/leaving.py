@@ -17,7 +17,7 @@ from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.tokens import FAILURES, accepted, graph_of
 from tenants import audit, mail, tenant_status
-from tenants.audit import Actor
+from tenants.audit import GATEWAY, Actor
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, Tenant
@@ -87,15 +87,16 @@ def unsubscribe(account: BusinessAccount) -> None:
         log.warning("account_not_unsubscribed", account=str(account.pk), error=type(error).__name__)
 
 
-def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID, actor: Actor) -> None:
+def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID) -> None:
     """Remove accounts and numbers that Meta has taken away from other tenants, before `new_owner` connects them with a
     valid token.
 
-    All other accounts and numbers of other tenants stay, so connecting them is rejected later.
+    All other accounts and numbers of other tenants stay, so connecting them is rejected later. The former owner's audit
+    log names the gateway as the actor, never the key or the person of the new owner.
     """
     accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
     for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
-        _remove_account(account, actor=actor, action="account.move", new_tenant_id=str(new_owner))
+        _remove_account(account, actor=GATEWAY, action="account.move", new_tenant_id=str(new_owner))
     removed = Q(taken_away=TakenAway.ACCOUNT_REMOVED) | Q(account__taken_away=TakenAway.ACCOUNT_REMOVED)
     numbers = PhoneNumber.objects.filter(removed, phone_number_id__in=phone_number_ids)
     for number in numbers.exclude(tenant_id=new_owner).defer("pin").select_related("account"):
@@ -103,7 +104,7 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
             current = _locked_numbers().filter(removed, pk=number.pk).first()
             if current is None:
                 continue
-            actor.record(
+            GATEWAY.record(
                 "number.move",
                 tenant_id=number.tenant_id,
                 target_type="number",

@@ -302,7 +302,7 @@ def adopt(
     Numbers that another tenant has are left out. New numbers are `pending` with `not_subscribed` until the next steps
     set their facts.
     """
-    leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id, actor=actor)
+    leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
         adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]

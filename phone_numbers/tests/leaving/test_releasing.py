@@ -196,6 +196,10 @@ def test_what_the_upstream_removed_moves_to_the_next_tenant(
     assert (number.tenant, number.pin) == (other_tenant, None)
     assert audited(tenant) == ["account.connect", "account.move"]
     assert audited(other_tenant) == ["account.connect"]
+    moved = AuditEntry.objects.get(tenant_id=tenant.id, action="account.move")
+    taken = AuditEntry.objects.get(tenant_id=other_tenant.id)
+    assert "acting_key" not in moved.details, "the former owner must not read the key of the new one"
+    assert "acting_key" in taken.details
     assert_error(connect(api, account), 409, "conflict")
 
 
@@ -293,7 +297,8 @@ def test_a_removed_number_that_moves_leaves_the_other_numbers_of_its_tenant(
     assert connect(other_api, account).status_code == 200
     assert list(PhoneNumber.objects.for_tenant(tenant.id).order_by("id")) == [held[0], held[2]]
     entry = AuditEntry.objects.get(action="number.move")
-    assert (entry.tenant_id, entry.details["new_tenant_id"]) == (tenant.id, str(other_tenant.id))
+    assert (entry.tenant_id, entry.actor_user_id) == (tenant.id, None)
+    assert entry.details == {"new_tenant_id": str(other_tenant.id)}
 
 
 def test_one_number_held_elsewhere_does_not_block_the_rest(
