@@ -57,8 +57,10 @@ def only_owner(tenant_id: UUID) -> int | None:
 
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
-    """Change the role of a member. The new role applies from the member's next request. Raises NotFound, Forbidden for
-    an actor who is not an owner, and Conflict for the only owner.
+    """Change the role of a member. The new role applies from the member's next request. The open invitations of a
+    former owner end, because with one of them the person could become an owner again.
+
+    Raises NotFound, Forbidden for an actor who is not an owner, and Conflict for the only owner.
     """
     with transaction.atomic():
         lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -68,6 +70,7 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
             return member
         if former == Role.OWNER:
             _require_another_owner(member)
+            _end_invitations(tenant_id, member)
         member.save(update_fields=["role"])
         audit.record(
             action="team.role",
@@ -78,6 +81,10 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
             details={"email": member.email, "before": {"role": former}, "after": {"role": member.role}},
         )
     return member
+
+
+def _end_invitations(tenant_id: UUID, member: User) -> None:
+    Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
 
 
 def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Collection[UUID] = ()) -> None:
@@ -98,7 +105,7 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
         if member.role == Role.OWNER:
             _require_another_owner(member)
         _take_over_mails(tenant, member)
-        Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+        _end_invitations(tenant_id, member)
         connections.end_all(
             AppConnection.objects.for_tenant(tenant_id).filter(user=member),
             reason="member_removed",

@@ -308,6 +308,22 @@ class TestMembers:
         tenant.refresh_from_db()
         assert tenant.contact_email == heir.email
 
+    def test_an_owner_who_loses_the_role_gets_it_back_by_no_invitation(
+        self, owner: User, tenant: Tenant
+    ) -> None:
+        """The person may have invited a second mailbox of their own."""
+        former = person(tenant, "owner", "ravi")
+        own, other = (
+            invitations.invite(tenant_id=tenant.id, actor_user_id=by.pk, email=email, role="owner")
+            for by, email in ((former, "ravi2@t.example"), (owner, "a@t.example"))
+        )
+        for role in ("owner", "read_only"):
+            assert set(Invitation.objects.open()) == {own, other}
+            members.change_role(tenant_id=tenant.id, user_id=former.pk, role=role, actor_user_id=owner.pk)
+        assert set(Invitation.objects.open()) == {other}
+        with pytest.raises(invitations.InvitationLinkError):
+            invitations.accept(invitations.link_for(own).rpartition("/")[2], password="a long new password")
+
     def test_the_same_role_again_is_no_change(self, owner: User, tenant: Tenant) -> None:
         for role in ("owner", "owner"):
             members.change_role(tenant_id=tenant.id, user_id=owner.pk, role=role, actor_user_id=owner.pk)
