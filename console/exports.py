@@ -33,6 +33,7 @@ from console.messages import MessageFilter, search_page
 from console.request_log import RequestFilter
 from console.visit import Visit
 from gateway import ids
+from gateway.api.errors import RateLimited
 from gateway.clock import now
 from gateway.csv_cells import as_text
 from gateway.request_log import views as request_log
@@ -48,7 +49,7 @@ MOST_AT_ONCE = 10_000
 """The maximum number of rows in a direct download. Longer lists are written in the background."""
 MOST_ROWS = 1_000_000
 """The maximum number of rows in a file. Only the newest rows of a longer list are exported."""
-KEPT = timedelta(days=7)
+KEPT = data_export.KEPT
 LEASE = timedelta(minutes=5)
 """The lease of the worker that writes a file. The worker renews it at each part."""
 ROWS_OF_A_PART = 5_000
@@ -222,6 +223,7 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
         messages.error(request, "Your role may not open this list.")
         return redirect("console")
     try:
+        data_export.require_room(visit.tenant.id)
         with transaction.atomic():
             export = Export.objects.create(
                 tenant=visit.tenant,
@@ -235,6 +237,8 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
             request,
             "Another file of yours is still being written. Request the next file once you have the mail for that one.",
         )
+    except RateLimited as error:
+        messages.error(request, error.text)
     else:
         enqueue("console.tasks.write_export", export_id=str(export.pk))
         messages.success(

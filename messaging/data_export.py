@@ -10,7 +10,9 @@ deletes the file earlier.
 """
 
 import gzip
+import math
 from collections.abc import Iterator
+from datetime import timedelta
 from heapq import merge
 from itertools import chain, islice
 from operator import attrgetter
@@ -19,12 +21,14 @@ from uuid import UUID
 
 import orjson
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Min, Q, QuerySet, Sum
+from django.db.models.functions import Length
 from django.http import StreamingHttpResponse
 from rest_framework.utils.encoders import JSONEncoder
 
-from gateway.api.errors import Conflict, NotFound
+from gateway.api.errors import Conflict, NotFound, RateLimited
 from gateway.api.pagination import represent
+from gateway.clock import now
 from gateway.task_queue import enqueue
 from messaging import opt_outs
 from messaging.batches.serializers import ScheduledOut
@@ -46,6 +50,10 @@ ACCOUNT, CUSTOMER = "account", "customer"
 KINDS = (ACCOUNT, CUSTOMER)
 JSON_LINES = "application/x-ndjson"
 Row = TypeVar("Row", Event, Message)
+KEPT = timedelta(days=7)
+"""How long the files of all exports are kept, also those of `console/exports.py`."""
+MOST_KEPT_BYTES = 2 * 1024**3
+"""The maximum number of compressed bytes of a tenant's files. The file that exceeds it is still written."""
 PAGE = 500
 """How many rows, with the bodies of events, are in memory at once."""
 
@@ -54,8 +62,9 @@ def request(
     *, tenant_id: UUID, environment: str, customer_id: str | None, user_id: int | None, actor: Actor
 ) -> Export:
     """Request a file with one customer's data or the whole account. Raises Conflict while another such file is being
-    written.
+    written, and RateLimited while the tenant has too many bytes of files.
     """
+    require_room(tenant_id)
     try:
         with transaction.atomic():
             export = Export.objects.create(
@@ -76,6 +85,22 @@ def request(
     except IntegrityError:
         raise Conflict("Another file is still being written: ask for the next one when it is done.") from None
     return export
+
+
+def require_room(tenant_id: UUID) -> None:
+    """Raise RateLimited if the tenant's files have `MOST_KEPT_BYTES` or more, until the oldest is deleted."""
+    kept = ExportPart.objects.filter(export__tenant_id=tenant_id).aggregate(
+        size=Sum(Length("content")), first=Min("export__created_at")
+    )
+    if (kept["size"] or 0) < MOST_KEPT_BYTES:
+        return
+    wait = math.ceil((kept["first"] + KEPT - now()).total_seconds())
+    raise RateLimited(
+        f"The files of your exports have {MOST_KEPT_BYTES // 1024**2:,} MiB already, which is the maximum.",
+        hint=f"Each file is deleted {KEPT.days} days after its request.",
+        details={"limit": MOST_KEPT_BYTES},
+        headers={"Retry-After": str(max(1, wait))},
+    )
 
 
 def find(*, tenant_id: UUID, environment: str, export_id: UUID) -> Export:

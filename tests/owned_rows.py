@@ -36,6 +36,7 @@ EVERYWHERE = {
     "console/keys.py:_makers": BOTH,
     "console/search.py:_keys": BOTH,
     "messaging/batches/lifecycle.py:_known": "a client_ref is of one batch of both environments",
+    "messaging/data_export.py:require_room": BOTH,
     "messaging/erasure.py:_erase": BOTH,
     "messaging/erasure.py:_customers": BOTH,
     "messaging/erasure.py:names_of": BOTH,

@@ -578,6 +578,26 @@ def refused(tenant: Tenant, request: dict[str, Any], **values: Any) -> Event:
     return make(tenant, "message.outbound", raw=None, **values)[0]
 
 
+def test_files_of_a_business_do_not_fill_the_disk(
+    tenant: Tenant, other_tenant: Tenant, api: Api, other_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_export, "MOST_KEPT_BYTES", 10)
+    for environment, size, age in (("live", 6, timedelta(days=6)), ("test", 3, timedelta(days=2))):
+        Export.objects.create(
+            tenant=tenant, environment=environment, kind="messages", rows=1, created_at=now() - age
+        ).parts.create(place=0, content=b"x" * size)
+    first = lines(api, {})
+    assert first, "nine bytes leave room, and the file is written as a whole"
+    browser = browser_of(tenant)
+    page = browser.post("/console/exports", {"kind": "messages", "query": ""}, follow=True).content.decode()
+    assert "which is the maximum" in page
+    answer = api.post("/v1/exports", {})
+    assert assert_error(answer, 429, "rate_limited")["details"] == {"limit": 10}
+    assert timedelta(days=1) - timedelta(seconds=int(answer["Retry-After"])) < timedelta(minutes=1)
+    assert other_api.post("/v1/exports", {}).status_code == 202
+    assert Export.objects.filter(tenant=tenant).count() == 3
+
+
 def test_a_customers_file_has_the_messages_of_which_only_the_body_names_the_customer(
     tenant: Tenant, other_tenant: Tenant, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from gateway.meta_errors import error_code
 from gateway.monitoring import admin_health, metrics
 from gateway.roles import KeyScope
 from gateway.upstream.notifications.normalise import FIELDS
-from messaging import csv_batches, idempotency, pacing
+from messaging import csv_batches, data_export, idempotency, pacing
 from messaging.batches import body, scheduled_messages
 from messaging.batches import lifecycle as batch_lifecycle
 from messaging.media import uploads
@@ -249,6 +249,9 @@ def test_the_limits_are_the_codes() -> None:
     assert (
         limits["`Idempotency-Key`"]
         == f"1 to 255 characters, remembered for {hours(idempotency.WINDOW)} hours"
+    )
+    assert limits["files of [exports](customer-data.md#export-data) and of lists"] == (
+        f"{data_export.MOST_KEPT_BYTES // mib:,} MiB in all, compressed"
     )
     assert limits["wait for WhatsApp"] == f"{settings.UPSTREAM_TIMEOUT_MS:,} ms"
     assert limits["verify ping"] == f"{verify_ping.VERIFY_SECONDS * 1000:,.0f} ms"
