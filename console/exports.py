@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -53,30 +52,35 @@ KEPT = data_export.KEPT
 LEASE = timedelta(minutes=5)
 """The lease of the worker that writes a file. The worker renews it at each part."""
 ROWS_OF_A_PART = 5_000
+PART_SECONDS = 60.0
+"""A part ends after this time, even without rows. A filter may match few rows of a log."""
 PAGE = 1_000
+MOST_PAGES_AT_ONCE = 2 * MOST_AT_ONCE // PAGE
+"""The maximum number of pages that a direct download reads. Each is a bounded walk through the log."""
 
-Rows = Iterator[Sequence[object]]
+Row = Sequence[object]
+Pages = Iterator[list[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A list that can be exported: the area that a member must be able to read, the columns, and a function that
-    returns the filtered rows, newest first.
+    returns pages of the filtered rows, newest first. A page may be empty.
     """
 
     title: str
     area: Area
     columns: tuple[str, ...]
-    rows: Callable[[Visit, QueryDict], Rows]
+    pages: Callable[[Visit, QueryDict], Pages]
 
 
-def _messages(visit: Visit, query: QueryDict) -> Rows:
+def _messages(visit: Visit, query: QueryDict) -> Pages:
     wanted = lists.filled_fields(MessageFilter(query))
     before = None
     while True:
         page = search_page(visit, wanted, before=before, limit=PAGE)
-        for row in page.rows:
-            yield (
+        yield [
+            (
                 _moment(visit, row.created_at),
                 row.direction,
                 row.wa_id or row.user_id,
@@ -93,17 +97,19 @@ def _messages(visit: Visit, query: QueryDict) -> Rows:
                 ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
                 row.wamid,
             )
+            for row in page.rows
+        ]
         if (before := page.before) is None:
             return
 
 
-def _requests(visit: Visit, query: QueryDict) -> Rows:
+def _requests(visit: Visit, query: QueryDict) -> Pages:
     equal, begin, end = lists.split_span(lists.filled_fields(RequestFilter(query)), visit.zone)
     before = None
     while True:
         page = request_log.search(**visit.scope, equal=equal, begin=begin, end=end, before=before, limit=PAGE)
-        for call in page.rows:
-            yield (
+        yield [
+            (
                 _moment(visit, call.created_at),
                 call.method,
                 call.route,
@@ -114,11 +120,13 @@ def _requests(visit: Visit, query: QueryDict) -> Rows:
                 round(call.upstream_ms, 1),
                 call.public_id,
             )
+            for call in page.rows
+        ]
         if (before := page.before) is None:
             return
 
 
-def _analytics(visit: Visit, query: QueryDict) -> Rows:
+def _analytics(visit: Visit, query: QueryDict) -> Pages:
     days, narrowed = RangeForm(visit, query).wanted()
     end = now()
     found = statistics.read(
@@ -130,19 +138,26 @@ def _analytics(visit: Visit, query: QueryDict) -> Rows:
         equal=narrowed,
         zone=visit.zone,
     )
-    for sums in sorted(found.messages, key=lambda each: each.start, reverse=True):
-        counts = [sums.counts.get(name, 0) for name in ("received", "sent", "delivered", "read", "failed")]
-        yield f"{sums.start:%Y-%m-%d}", sums.group["phone_number_id"], sums.group["template"], *counts
+    counted = ("received", "sent", "delivered", "read", "failed")
+    yield [
+        (
+            f"{sums.start:%Y-%m-%d}",
+            sums.group["phone_number_id"],
+            sums.group["template"],
+            *(sums.counts.get(name, 0) for name in counted),
+        )
+        for sums in sorted(found.messages, key=lambda each: each.start, reverse=True)
+    ]
 
 
-def _audit(visit: Visit, query: QueryDict) -> Rows:
+def _audit(visit: Visit, query: QueryDict) -> Pages:
     before = 2**63 - 1
     entries = AuditEntry.objects.filter(tenant_id=visit.tenant.id).order_by("-id")
     while page := list(entries.filter(id__lt=before)[:PAGE]):
         before = page[-1].pk
         people = people_by_id(visit, [row.actor_user_id for row in page if row.actor_user_id is not None])
-        for row in page:
-            yield (
+        yield [
+            (
                 _moment(visit, row.created_at),
                 who(row, people),
                 action_words(row.action),
@@ -150,6 +165,8 @@ def _audit(visit: Visit, query: QueryDict) -> Rows:
                 row.target_id,
                 "; ".join(changes(row.details, visit.zone)),
             )
+            for row in page
+        ]
 
 
 KINDS = {
@@ -199,12 +216,16 @@ def _lines(rows: Iterable[Sequence[object]]) -> bytes:
 
 
 def _at_once(request: HttpRequest, visit: Visit, *, name: str) -> HttpResponse:
-    """Download a list as a file. For a long list, show a page that offers to write the file in the background."""
+    """Download a list as a file. For a list that is long or whose rows are far apart, show a page that offers to write
+    the file in the background.
+    """
     kind = KINDS[name]
-    rows = list(islice(kind.rows(visit, request.GET), MOST_AT_ONCE + 1))
-    if len(rows) > MOST_AT_ONCE:
-        context = {"name": name, "kind": kind, "query": request.GET.urlencode(), "at_once": MOST_AT_ONCE}
-        return render(request, "console/export.html", context | {"most": MOST_ROWS, "days": KEPT.days})
+    rows: list[Row] = []
+    for pages, page in enumerate(kind.pages(visit, request.GET), start=1):
+        rows += page
+        if len(rows) > MOST_AT_ONCE or pages > MOST_PAGES_AT_ONCE:
+            context = {"name": name, "kind": kind, "query": request.GET.urlencode(), "at_once": MOST_AT_ONCE}
+            return render(request, "console/export.html", context | {"most": MOST_ROWS, "days": KEPT.days})
     answer = HttpResponse(_lines([kind.columns, *rows]), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     return answer
@@ -296,7 +317,8 @@ def write(export_id: UUID) -> None:
             held, lease = lease, now() + LEASE
             if not own.filter(leased_until=held).update(leased_until=lease):
                 return
-            ExportPart.objects.create(export=export, place=place, content=gzip.compress(content))
+            if content:
+                ExportPart.objects.create(export=export, place=place, content=gzip.compress(content))
         total += count
     with transaction.atomic():
         if own.filter(leased_until=lease).update(rows=total) and export.user is not None:
@@ -312,17 +334,29 @@ def _contents(export: Export) -> Iterator[tuple[int, bytes]]:
     rows.
     """
     if export.kind in data_export.KINDS:
-        lines = islice(data_export.lines(export), MOST_ROWS)
-        while part := list(islice(lines, ROWS_OF_A_PART)):
-            yield len(part), b"".join(part)
+        lines = data_export.lines(export)
+        yield from _parts(([line] if line else [] for line in lines), b"".join)
         return
     assert export.user is not None  # noqa: S101 - a person asks for the rows of a list
     visit = Visit(export.user, export.tenant, export.environment, ZoneInfo(export.user.time_zone))
     kind = KINDS[export.kind]
-    rows = islice(kind.rows(visit, QueryDict(export.query)), MOST_ROWS)
     yield 0, _lines([kind.columns])
-    while some := list(islice(rows, ROWS_OF_A_PART)):
-        yield len(some), _lines(some)
+    yield from _parts(kind.pages(visit, QueryDict(export.query)), _lines)
+
+
+def _parts(pages: Iterator[list[Any]], written: Callable[[list[Any]], bytes]) -> Iterator[tuple[int, bytes]]:
+    """Parts of at least `ROWS_OF_A_PART` rows, or fewer after `PART_SECONDS`, up to `MOST_ROWS` rows in all."""
+    rows: list[Any] = []
+    left, ends_at = MOST_ROWS, time.monotonic() + PART_SECONDS
+    for page in pages:
+        rows += page[: left - len(rows)]
+        is_full = len(rows) == left
+        if is_full or len(rows) >= ROWS_OF_A_PART or time.monotonic() > ends_at:
+            yield len(rows), written(rows)
+            left, ends_at, rows = left - len(rows), time.monotonic() + PART_SECONDS, []
+        if is_full:
+            return
+    yield len(rows), written(rows)
 
 
 def _facts(export: Export, rows: int) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import math
 from collections.abc import Iterator
 from datetime import timedelta
 from heapq import merge
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import islice
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -113,7 +112,9 @@ def find(*, tenant_id: UUID, environment: str, export_id: UUID) -> Export:
 
 
 def lines(export: Export) -> Iterator[bytes]:
-    """The lines of an export's file."""
+    """The lines of an export's file. An empty text, which is no line, shows that the work goes on: a customer may have
+    few lines among very many.
+    """
     if export.kind == ACCOUNT:
         yield from _account(export.tenant_id, export.environment)
     names = names_of(export.tenant_id, export.query) if export.kind == CUSTOMER else None
@@ -121,6 +122,7 @@ def lines(export: Export) -> Iterator[bytes]:
     scope = {"tenant_id": export.tenant_id, "environment": export.environment}
     sent = {"event_id__isnull": False, "direction": "outbound"}
     for page in _pages_of(names, Message.objects.filter(**scope), event_id="event_id", **sent):
+        yield b""
         for shown in represent(MessageOut, page):
             yield _line("message", shown)
     yield from _events(export, names)
@@ -156,27 +158,29 @@ def _of(names: Names | None) -> Q:
 def _pages_of(
     names: Names | None, rows: QuerySet[Row], *, event_id: str, **outbound: Any
 ) -> Iterator[list[Row]]:
-    """Pages of a customer's rows, newest row first. Without names, pages of all rows.
+    """Pages of a customer's rows, newest row first. Without names, pages of all rows. A page may be empty.
 
     `event_id` is the column with the id of the row's event. `outbound` are the conditions for outbound messages.
     """
     if names is None:
         yield from _pages(rows)
         return
-    named = chain.from_iterable(_pages(rows.filter(names.condition)))
+    named = ((row, True) for page in _pages(rows.filter(names.condition)) for row in page)
     nameless = _named_by_body(names, rows.filter(NAMELESS, **outbound), event_id)
-    found = merge(named, nameless, key=attrgetter("id"), reverse=True)
-    while page := list(islice(found, PAGE)):
-        yield page
+    found = merge(named, nameless, key=lambda each: each[0].id, reverse=True)
+    while some := list(islice(found, PAGE)):
+        yield [row for row, is_own in some if is_own]
 
 
-def _named_by_body(names: Names, nameless: QuerySet[Row], event_id: str) -> Iterator[Row]:
+def _named_by_body(names: Names, nameless: QuerySet[Row], event_id: str) -> Iterator[tuple[Row, bool]]:
+    """The rows whose bodies name the customer, and the last row of each page, each with whether its body does."""
     for page in _pages(nameless):
         event_ids = [getattr(row, event_id) for row in page]
         customers = customers_in_bodies(event_ids, tenant_id=page[0].tenant_id)
         for row, of_row in zip(page, event_ids, strict=True):
-            if not names.all.isdisjoint(customers.get(of_row, ())):
-                yield row
+            is_own = not names.all.isdisjoint(customers.get(of_row, ()))
+            if is_own or row is page[-1]:
+                yield row, is_own
 
 
 def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
@@ -190,6 +194,7 @@ def _pages(rows: QuerySet[Row]) -> Iterator[list[Row]]:
 def _events(export: Export, names: Names | None) -> Iterator[bytes]:
     rows = Event.objects.for_environment(export.tenant_id, export.environment)
     for page in _pages_of(names, rows, event_id="id", type="message.outbound"):
+        yield b""
         bodies = envelope.load([event.id for event in page], tenant_id=export.tenant_id)
         for event in page:
             body = bodies[event.id]

@@ -4,6 +4,8 @@ import csv
 import io
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.conf import settings
@@ -15,6 +17,7 @@ from console.tests import conversing
 from console.tests.test_account import logged_call
 from gateway import ids
 from gateway.clock import IST, now
+from gateway.database.bounded_walk import Page as BoundedPage
 from messaging.models import MessageTemplate
 from tenants import audit
 from tenants.models import Export, OutboundMail, Tenant, User
@@ -284,6 +287,37 @@ def test_a_run_that_takes_long_leaves_the_other_files_to_the_next(
     exports.write_waiting()
     assert Export.objects.filter(rows__isnull=False).count() == 1
     assert queued == ["console.tasks.write_exports"]
+
+
+@pytest.fixture
+def sparse(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A message log of which the filter matches no row in fifty pages. The list has what each page appends to it."""
+    pages: list[Any] = []
+
+    def search_page(*_: Any, **__: Any) -> BoundedPage[Message]:
+        pages.append(Export.objects.values_list("leased_until", flat=True).first())
+        return BoundedPage([], UUID(int=1) if len(pages) < 50 else None)
+
+    monkeypatch.setattr(exports, "search_page", search_page)
+    return pages
+
+
+def test_a_download_reads_a_bounded_number_of_pages(browser: Client, sparse: list[Any]) -> None:
+    """Otherwise a filter that matches few rows would walk through years of messages in one request."""
+    page = browser.get("/console/messages/export.csv?template=order").content.decode()
+    assert "in the background" in page
+    assert 11 <= len(sparse) <= 21
+
+
+def test_a_file_whose_rows_are_far_apart_keeps_its_worker(
+    browser: Client, sparse: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "PART_SECONDS", 0.0)
+    browser.post("/console/exports", ASKED)
+    exports.write_waiting()
+    assert len(set(sparse)) == len(sparse) == 50, "each part renews the lease"
+    export = Export.objects.get()
+    assert (export.rows, export.parts.count()) == (0, 1)
 
 
 def test_a_file_that_a_worker_left_is_written_again(browser: Client, long: list[str]) -> None:

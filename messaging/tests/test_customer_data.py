@@ -578,6 +578,20 @@ def refused(tenant: Tenant, request: dict[str, Any], **values: Any) -> Event:
     return make(tenant, "message.outbound", raw=None, **values)[0]
 
 
+def test_a_customer_among_very_many_rejected_messages_keeps_the_worker_of_the_file(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messaging.data_export.PAGE", 2)
+    for _ in range(8):
+        refused(tenant, {"to": OTHER})
+    export = Export.objects.create(tenant=tenant, environment="live", kind="customer", query=WA_ID)
+    shown = list(data_export.lines(export))
+    assert set(shown) == {b""}, "the customer has no line"
+    assert len(shown) == 4, (
+        "the log and the events have four pages each, of which two are a page of the merged rows"
+    )
+
+
 def test_files_of_a_business_do_not_fill_the_disk(
     tenant: Tenant, other_tenant: Tenant, api: Api, other_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
