@@ -4,6 +4,7 @@ conversations on.
 
 import hashlib
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
@@ -155,14 +156,14 @@ def file(request: HttpRequest, visit: Visit) -> HttpResponseBase:
     if shown is None or shown.id is None:
         raise Http404("There is no file in this message.")
     number_id = message.row.phone_number_id
+    range_ = request.headers.get("Range")
+    download = partial(transfer.download, **visit.scope, media_id=shown.id, from_=number_id, range_=range_)
     try:
-        with limits.upstream.held(visit.tenant.id, number_id):
-            answer = transfer.download(
-                **visit.scope, media_id=shown.id, from_=number_id, range_=request.headers.get("Range")
-            )
+        answer: HttpResponseBase = limits.upstream.response(download, visit.tenant.id, number_id)
     except (ServiceError, UpstreamUnreachable):
         raise Http404("WhatsApp did not return this file. It may have expired.") from None
     if answer.status_code >= 300:
+        answer.close()
         raise Http404("WhatsApp did not return this file. It may have expired.")
     if answer.headers.get("Content-Type", "").startswith(INLINE_TYPES):
         isolate(answer)

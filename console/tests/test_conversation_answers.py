@@ -14,10 +14,11 @@ from playwright.sync_api import Browser, expect
 
 from console.tests import conversing
 from console.tests.conversing import WA_ID, inbound, outbound, status
+from gateway.api import limits
 from gateway.clock import now
 from messaging.media import uploads
 from messaging.message_templates import template_management
-from messaging.models import MessageTemplate
+from messaging.models import KnownMedia, MessageTemplate
 from messaging.tests.message_templates.bodies import order_update
 from messaging.tests.sending import test_send
 from phone_numbers.models import PhoneNumber
@@ -294,6 +295,28 @@ def test_a_file_of_a_customer_is_shown_to_its_business_alone(
     for action in ("error", "reset"):
         simulator.faults({"action": action, "match": {"path": media_id}})
         assert browser.get(url + wamid).status_code == 404, action
+
+
+def test_a_file_takes_its_place_until_it_has_been_sent(
+    tenant: Tenant, path: str, browser: Client, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread waits for WhatsApp as long as the bytes come, so the files of one business could occupy all threads."""
+    inbound(tenant)
+    browser.post(path, form(file=SimpleUploadedFile("kite.jpg", b"\xff\xd8\xff", content_type="image/jpeg")))
+    media_id = KnownMedia.objects.get().media_id
+    url = (
+        f"/console/conversations/file?id={inbound(tenant, body={'type': 'image', 'image': {'id': media_id}})}"
+    )
+    only = limits.Bulkhead(per_number=1, per_tenant=1, crowded=1, in_all=1)
+    monkeypatch.setattr(limits, "upstream", only)
+    simulator.faults({"action": "error", "match": {"path": media_id}, "times": 1})
+    assert browser.get(url).status_code == 404
+    slow = browser.get(url)
+    assert (slow.status_code, browser.get(url).status_code) == (200, 404)
+    slow.close()
+    again = browser.get(url)
+    assert again.status_code == 200
+    again.close()
 
 
 def test_a_number_that_cannot_send_offers_no_form(

@@ -207,6 +207,23 @@ class Bulkhead:
         finally:
             self.leave(counted)
 
+    def response(self, respond: Callable[[], Any], tenant_id: UUID, number: str | None = None) -> Any:
+        """Make a response with a call that is counted in, if it is streamed until it has been sent. Raises
+        TooManyInFlight.
+        """
+        counted = self.enter(tenant_id, number)
+        try:
+            response = respond()
+        except BaseException:
+            self.leave(counted)
+            raise
+        if getattr(response, "streaming", False):
+            leave = partial(self.leave, counted)
+            response.streaming_content = _UntilClosed(response.streaming_content, leave)
+        else:
+            self.leave(counted)
+        return response
+
 
 upstream = Bulkhead(per_number=24, per_tenant=26, crowded=26, in_all=34)
 """Limits how many of a web process's 40 threads may wait for the Graph API."""
@@ -246,19 +263,8 @@ def _bounded(
     def decorate(method: Method) -> Method:
         @wraps(method)
         def wrapped(view: Any, request: Request, *args: Any, **kwargs: Any) -> Any:
-            bulkhead = bulkhead_of()
-            counted = bulkhead.enter(tenant_of(request).id, number_of(request, kwargs))
-            try:
-                response = method(view, request, *args, **kwargs)
-            except BaseException:
-                bulkhead.leave(counted)
-                raise
-            if getattr(response, "streaming", False):
-                leave = partial(bulkhead.leave, counted)
-                response.streaming_content = _UntilClosed(response.streaming_content, leave)
-            else:
-                bulkhead.leave(counted)
-            return response
+            respond = partial(method, view, request, *args, **kwargs)
+            return bulkhead_of().response(respond, tenant_of(request).id, number_of(request, kwargs))
 
         return cast("Method", wrapped)
 
