@@ -517,8 +517,8 @@ class Erasure(ids.MadeById, models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant_id = models.UUIDField()
     customer_id = EncryptedTextField(purpose="erasure_customer", null=True)
-    """The customer's id, encrypted. From the first run on, the customer's other ids follow, separated by spaces. Null
-    after the erasure.
+    """The customer's id, encrypted. From the first run on, the customer's other ids follow (`BETWEEN_IDS`). Null after
+    the erasure.
     """
     customer_hash = models.CharField(max_length=64)
     """A keyed hash of the customer's id, because the receipt must not name the customer."""

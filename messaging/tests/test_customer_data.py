@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import DataError, connection
 from pytest_django import Settings
 
 from console import exports
@@ -447,6 +447,8 @@ def test_an_erasure_that_is_interrupted_after_each_step_erases_and_counts_everyt
             assert erasure.run_open() == 0
             pending = api.get(f"/v1/erasures/{asked['id']}").json()
             assert (pending["status"], pending["erased"]) == ("pending", None)
+            with pytest.raises(DataError):
+                erasure.names_of(tenant.id, Erasure.objects.get().customer_id or "")
             Erasure.objects.update(leased_until=now() - timedelta(seconds=1))
     assert erasure.run_open() == 1
     erased = api.get(f"/v1/erasures/{asked['id']}").json()["erased"]
