@@ -1,4 +1,4 @@
-"""Which calls both SDKs repeat after an answer: reads, calls with an idempotency key, and other calls."""
+"""Which calls both SDKs repeat after an answer: reads, calls with an idempotency key, named batches, and others."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,18 +24,30 @@ class Answered:
         return {"error": {"code": self.code}}
 
 
+KNOWN_AGAIN = "read keyed named"
+"""The calls whose repeat changes nothing, even if the first try was carried out."""
+ALL = f"{KNOWN_AGAIN} unnamed other ignored"
 ANSWERS = [
-    Answered("read keyed other", 429),
-    Answered("read keyed other", 429, retry_after="60"),
-    Answered("read keyed other", 503, retry_after="1"),
-    Answered("read keyed", 500),
-    Answered("read keyed", 502),
-    Answered("read keyed", 504),
-    Answered("read keyed", 409, code="idempotency_conflict"),
+    Answered(ALL, 429),
+    Answered(ALL, 429, retry_after="60"),
+    # The answer to the database's COMMIT may have been lost.
+    Answered(KNOWN_AGAIN, 503, retry_after="1"),
+    Answered(KNOWN_AGAIN, 500),
+    Answered(KNOWN_AGAIN, 502),
+    Answered(KNOWN_AGAIN, 504),
+    Answered(KNOWN_AGAIN, 409, code="idempotency_conflict"),
     Answered("", 502, is_replayed=True),
     Answered("", 429, retry_after="61"),
     Answered("", 409, code="conflict"),
     *(Answered("", status) for status in (400, 401, 403, 404, 422, 503)),
 ]
-CALLS = {"read": ("GET", None), "keyed": ("POST", "k1"), "other": ("POST", None)}
-"""The method and the idempotency key of each kind of call."""
+BATCH = "/v1/messages/batch"
+CALLS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
+    "read": ("GET", "/v1/webhooks", None, {}),
+    "keyed": ("POST", "/v1/messages", "k1", {}),
+    "named": ("POST", BATCH, None, {"client_ref": "news"}),
+    "unnamed": ("POST", BATCH, None, {"from": "1"}),
+    "other": ("POST", "/v1/webhooks", None, {}),
+    "ignored": ("POST", BATCH, "k2", {}),
+}
+"""The method, path, idempotency key and body of each kind of call. A batch ignores an idempotency key."""

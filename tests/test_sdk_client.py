@@ -17,7 +17,7 @@ import pytest
 
 from tests.pages import ROOT, page
 from tests.sdk_import import sdk_from
-from tests.sdk_repeats import ANSWERS, CALLS
+from tests.sdk_repeats import ALL, ANSWERS, CALLS, KNOWN_AGAIN
 
 SDK = ROOT / "sdks/python/src"
 URL = "https://gateway.example"
@@ -102,9 +102,9 @@ def test_options_of_a_call(sdk: ModuleType) -> None:
 
 REPEATED: list[tuple[str, httpx.Response | Exception]] = [
     *((each.repeated, httpx.Response(each.status, headers=each.headers, json=each.body)) for each in ANSWERS),
-    *(("read keyed other", failure("away")) for failure in (httpx.ConnectError, httpx.ConnectTimeout)),
-    ("read keyed other", httpx.PoolTimeout("full")),
-    *(("read keyed", failure("late")) for failure in (httpx.ReadTimeout, httpx.RemoteProtocolError)),
+    *((ALL, failure("away")) for failure in (httpx.ConnectError, httpx.ConnectTimeout)),
+    (ALL, httpx.PoolTimeout("full")),
+    *((KNOWN_AGAIN, failure("late")) for failure in (httpx.ReadTimeout, httpx.RemoteProtocolError)),
 ]
 
 
@@ -114,12 +114,13 @@ def test_only_what_cannot_be_done_twice_is_repeated(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     tries = {}
-    for kind, (method, key) in CALLS.items():
+    for kind, (method, path, key, body) in CALLS.items():
         service = Service(first)
         with suppress(sdk.WhabuzzError):
-            client_of(sdk, service).request(method, "/v1/webhooks", idempotency_key=key)
+            client_of(sdk, service).request(method, path, idempotency_key=key, body=body)
         tries[kind] = [request.headers.get("Idempotency-Key") for request in service.requests]
-    assert tries == {kind: [key] * (1 + (kind in repeated)) for kind, (_, key) in CALLS.items()}
+    again = repeated.split()
+    assert tries == {kind: [key] * (1 + (kind in again)) for kind, (_, _, key, _) in CALLS.items()}
 
 
 def test_a_send_has_one_key_for_all_of_its_five_tries(

@@ -243,11 +243,18 @@ class MetaUnreachable(ServiceError):
 
 
 class ServiceUnavailable(ServiceError):
+    """Too much work waits, or the database is away. A change may have been stored, if only the answer to its COMMIT was
+    lost. A message was not sent.
+    """
+
     status = 503
     code = "service_unavailable"
-    message = "The service cannot reach its database right now. Nothing was done."
-    hint = "Repeat the request after Retry-After. Repeat a message with the same Idempotency-Key."
-    repeat = "yes, after Retry-After"
+    message = "The service cannot reach its database right now."
+    hint = (
+        "Repeat a read after Retry-After, a message with the same Idempotency-Key, a batch with the same client_ref. "
+        "Any other change may have been made: read the object before you repeat the change."
+    )
+    repeat = "a read, a message or a batch with `client_ref`, yes; another change, only if it was not made"
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message, headers={"Retry-After": "1"})

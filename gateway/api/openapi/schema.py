@@ -42,7 +42,8 @@ ERRORS = {
     "500": "`internal_error`: the service failed.",
     "502": "`meta_unreachable`: WhatsApp gave no usable answer, so the outcome is not known. On `/v1/billing`: "
     "`payment_provider_unreachable` or `payment_provider_refused`.",
-    "503": "`service_unavailable`: the database cannot be reached. On `/v1/billing` also `billing_disabled`.",
+    "503": "`service_unavailable`: the database cannot be reached. A message was not sent, another change may have "
+    "been made. On `/v1/billing` also `billing_disabled`.",
 }
 
 _SERVICE_ERROR = {

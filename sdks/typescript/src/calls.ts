@@ -1,7 +1,7 @@
 // Calls of the API: their content and their retries.
 //
-// Only calls whose repetition is safe are repeated: reads, calls with an idempotency key (the service answers a repeated
-// call with the first outcome), and calls that the service says it did not carry out.
+// Only calls whose repetition is safe are repeated: reads, calls that the service recognises by their idempotency key or
+// `client_ref` (it answers a repeat with the first outcome), and calls that were certainly not carried out.
 
 /** The version of the API for which this package was made. Every call pins this version. */
 export const API_VERSION = "2026-10-16";
@@ -38,8 +38,8 @@ const LONGEST_WAIT = 60_000;
 export function waitAfterAnswer(call: Call, tries: number, most: number, answer: Response, code: unknown): number | undefined {
   if (tries > most) return undefined;
   const asked = seconds(answer.headers.get("retry-after"));
-  if (answer.status === 429 || (answer.status === 503 && asked !== undefined)) {
-    // The service has not carried out such a call.
+  // A 429 refuses a call before it is carried out. A 503 may come after the database has stored a change.
+  if (answer.status === 429 || (answer.status === 503 && asked !== undefined && mayRepeat(call))) {
     const wait = asked ?? backoff(tries);
     return wait <= LONGEST_WAIT ? wait : undefined;
   }
@@ -55,7 +55,8 @@ export function waitAfterFailure(call: Call, tries: number, most: number): numbe
 }
 
 function mayRepeat(call: Call): boolean {
-  return call.method === "GET" || call.keyed === true;
+  const isNamedBatch = call.path === "/v1/messages/batch" && !!(call.body as { client_ref?: unknown } | undefined)?.client_ref;
+  return call.method === "GET" || call.keyed === true || isNamedBatch;
 }
 
 /** Milliseconds: half a second, doubled each time up to eight seconds, with jitter. */

@@ -81,7 +81,10 @@ export class Conflict extends APIError {}
 export class Unprocessable extends APIError {}
 /** 429: too many calls, also after the retries. `retryAfter` says how long to wait. */
 export class RateLimited extends APIError {}
-/** 5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown. */
+/**
+ * 5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown. After a 503 a message
+ * was not sent, but another change may have been made.
+ */
 export class ServerError extends APIError {}
 
 const BY_STATUS: Record<number, typeof APIError> = {

@@ -188,12 +188,12 @@ def test_the_service_says_how_long_to_wait(
     answers = iter(
         [
             httpx.Response(status, headers={"Retry-After": "7"}, json={"error": {"code": "rate_limited"}}),
-            httpx.Response(201, json={"id": "a key"}),
+            httpx.Response(200, json={"id": "a business"}),
         ]
     )
     http = httpx.Client(transport=httpx.MockTransport(lambda request: next(answers)))
-    made = sdk.Whabuzz("wb_test_key", "http://gateway.test", http_client=http).api_keys.create({"name": "x"})
-    assert made == {"id": "a key"}
+    read = sdk.Whabuzz("wb_test_key", "http://gateway.test", http_client=http).tenant.get()
+    assert read == {"id": "a business"}
     assert waits == [7.0]
 
 

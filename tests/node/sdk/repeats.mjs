@@ -11,7 +11,7 @@ const { answers, calls } = JSON.parse(process.argv[2]);
 const seen = [];
 for (const first of answers) {
   const tries = {};
-  for (const [kind, key] of Object.entries(calls)) {
+  for (const [kind, { key, body }] of Object.entries(calls)) {
     tries[kind] = [];
     const answer = async (_, { headers }) => {
       const isFirst = tries[kind].push(headers["Idempotency-Key"] ?? null) === 1;
@@ -22,6 +22,8 @@ for (const first of answers) {
     const send = {
       read: () => client.tenant.get(),
       keyed: () => client.messages.send({ type: "text" }, { idempotencyKey: key }),
+      named: () => client.messages.createBatch(body),
+      unnamed: () => client.messages.createBatch(body),
       other: () => client.webhooks.create({ url: "https://shop.example" }),
     };
     await send[kind]().catch(() => undefined);

@@ -1,7 +1,7 @@
 """Calls of the API: their content and their retries, shared by the synchronous and the asynchronous client.
 
-Only calls whose repetition is safe are repeated: reads, calls with an idempotency key (the service answers a repeated
-call with the first outcome), and calls that the service says it did not carry out.
+Only calls whose repetition is safe are repeated: reads, calls that the service recognises by their idempotency key or
+`client_ref` (it answers a repeat with the first outcome), and calls that were certainly not carried out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import mimetypes
 import os
 import random
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,10 @@ API_VERSION = "2026-10-16"
 
 File = Union[bytes, "IO[bytes]", Path, tuple[str, Union[bytes, "IO[bytes]"], str]]
 """A file to upload: bytes, an open file, a path, or (name, bytes or open file, media type)."""
+
+_BATCHES = "/v1/messages/batch"
+_TAKES_KEYS = re.compile(r"/(messages|marketing_messages|messages/scheduled)$")
+"""The paths that know an idempotency key, here and in the Cloud API. Other paths ignore it."""
 
 _LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. For a longer `Retry-After`, the caller gets the error at once."""
@@ -55,6 +60,7 @@ class Call:
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self.keyed:
             self.idempotency_key = self.idempotency_key or str(uuid.uuid4())
+        if self.idempotency_key is not None:
             headers["Idempotency-Key"] = self.idempotency_key
         return headers
 
@@ -93,7 +99,11 @@ class Call:
 
     def may_repeat(self) -> bool:
         """Whether the call is safe to repeat, even if the first try was carried out."""
-        return self.method == "GET" or self.keyed
+        return self.method == "GET" or self.keyed or self._is_named_batch()
+
+    def _is_named_batch(self) -> bool:
+        bodies = [body for body in (self.body, self.extra_body) if isinstance(body, Mapping)]
+        return self.path == _BATCHES and any(body.get("client_ref") for body in bodies)
 
 
 def _named(
@@ -135,8 +145,8 @@ class Repeats:
         if tries > self.most or not call.can_be_sent_again():
             return None
         asked = seconds(headers.get("retry-after"))
-        if status == 429 or (status == 503 and asked is not None):
-            # Such an answer means that the service did not carry out the call, so any call may be repeated.
+        # A 429 refuses a call before it is carried out. A 503 may come after the database has stored a change.
+        if status == 429 or (status == 503 and asked is not None and call.may_repeat()):
             wait = asked if asked is not None else _backoff(tries)
             return wait if wait <= _LONGEST_WAIT else None
         if not call.may_repeat():
@@ -228,7 +238,8 @@ def address_of(base_url: str) -> str:
 
 
 def raw_call(method: str, path: str, query: Mapping[str, Any] | None, body: Any, key: str | None) -> Call:
-    return Call(method, path, query=query or {}, body=body, keyed=key is not None, idempotency_key=key)
+    keyed = key is not None and _TAKES_KEYS.search(path) is not None
+    return Call(method, path, query=query or {}, body=body, keyed=keyed, idempotency_key=key)
 
 
 def stream_options(

@@ -95,7 +95,10 @@ class RateLimited(APIError):
 
 
 class ServerError(APIError):
-    """5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown."""
+    """5xx: an error of the service. After a 502 `meta_unreachable` the outcome of the call is unknown.
+
+    After a 503 a message was not sent, but another change may have been made.
+    """
 
 
 _BY_STATUS: dict[int, type[APIError]] = {
