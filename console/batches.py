@@ -90,7 +90,7 @@ def progress(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
 
 
 def failed_csv(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Download the failed messages as a file that can be corrected and uploaded again."""
+    """Download the failed messages that were not sent, as a file that can be corrected and uploaded again."""
     found = _batch(visit, batch_id)
     response = HttpResponse(content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="failed-{found.public_id}.csv"'

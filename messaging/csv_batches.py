@@ -3,8 +3,9 @@
 Functions that map columns and check rows are pure. A file becomes only one batch, however often it is started,
 because its row is locked while the batch is created (decision "Batches from a file").
 
-The file of failed rows can be corrected and uploaded again. It is built from the sent bodies, so a batch from the API
-has such a file too. After retention or expunging it has only the errors.
+The file of failed rows can be corrected and uploaded again, so it leaves out messages that may have been sent. It is
+built from the sent bodies, so a batch from the API has such a file too. After retention or expunging it has only the
+errors.
 """
 
 import csv
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +29,7 @@ from messaging.batches.body import MAX_MESSAGES
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
-from messaging.sending.outbound import lacks_country_code, object_in, typed_number
+from messaging.sending.outbound import OUTCOME_UNKNOWN, lacks_country_code, object_in, typed_number
 from webhooks.events import envelope
 
 # --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure functions with
@@ -328,7 +330,9 @@ _READ = ("idx", "http_status", "event_id", "body", "response")
 
 
 def failed_rows(batch: Batch) -> Iterator[Sequence[str]]:
-    """The names of columns, then the failed rows. The last column is the number that `places_in` gives."""
+    """The names of columns, then the failed rows that were not sent. The last column is the number that `places_in`
+    gives.
+    """
     name, place_of = places_in(batch.id)
     tail_names = (*_TAIL, name.lower())
     places: dict[str, int] = {TO: 0}
@@ -360,6 +364,11 @@ def error_of(response: bytes | None) -> dict[str, Any]:
     return member(object_in(response or b""), "error")
 
 
+def may_have_been_sent(http_status: int | None, code: object) -> bool:
+    """Whether a failed message may have been sent: its answer was lost, or WhatsApp failed while it handled it."""
+    return code == OUTCOME_UNKNOWN or (http_status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 def _in_columns(places: dict[str, int], values: Mapping[str, str]) -> tuple[str, ...]:
     """Arrange values in columns by their names. A new name gets the next free column."""
     for name in values:
@@ -378,9 +387,13 @@ def _chunks(batch: Batch) -> Iterator[list[tuple[Any, ...]]]:
 def _rows_of(
     tenant_id: UUID, items: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, dict[str, str], tuple[str, ...]]]:
-    wanted = [event_id for _, _, event_id, body, _ in items if event_id and not body]
+    # Only a message that was certainly not sent keeps its body.
+    unsent = [
+        each for each in items if each[3] or not may_have_been_sent(each[1], error_of(each[4]).get("code"))
+    ]
+    wanted = [event_id for _, _, event_id, body, _ in unsent if event_id and not body]
     stored = envelope.load(wanted, tenant_id=tenant_id)
-    for idx, http_status, event_id, body, response in items:
+    for idx, http_status, event_id, body, response in unsent:
         found = None if body else stored.get(event_id)
         sent = member(object_in(found.data), "request") if found else object_in(body)
         template = sent.get("template")

@@ -598,6 +598,39 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
     assert "Hi =HYPERLINK" in page
 
 
+@pytest.mark.parametrize(
+    ("http_status", "error", "is_kept", "is_in_the_file"),
+    [
+        (400, {"code": 131009}, False, True),
+        (None, {"code": "meta_unreachable"}, False, True),
+        (None, {"code": "outcome_unknown"}, False, False),
+        (200, {"code": "outcome_unknown"}, False, False),
+        (500, {"code": 131000}, False, False),
+        (500, {"code": 131057}, True, True),
+    ],
+)
+def test_a_message_that_may_have_been_sent_is_not_in_the_file_to_upload_again(
+    browser: Client,
+    number: PhoneNumber,
+    template: MessageTemplate,
+    http_status: int | None,
+    error: dict[str, Any],
+    is_kept: bool,
+    is_in_the_file: bool,
+) -> None:
+    """A message that keeps its body was certainly not sent."""
+    path = upload(browser)
+    browser.post(f"{path}/start", choices(number, template))
+    batch = Batch.objects.get()
+    failed = batch.items.filter(idx=0)
+    failed.update(status="failed", http_status=http_status, response=orjson.dumps({"error": error}))
+    if not is_kept:
+        failed.update(body=b"")
+    answer = browser.get(f"/console/batches/{batch.public_id}/failed.csv").content.decode()
+    rows = [row["error_code"] for row in csv.DictReader(io.StringIO(answer))]
+    assert rows == [str(error["code"])] * is_in_the_file
+
+
 def test_failures_are_named_by_the_row_of_the_spreadsheet(
     browser: Client, number: PhoneNumber, template: MessageTemplate
 ) -> None:

@@ -276,6 +276,27 @@ def test_failed_rows_come_back_as_a_file(whabuzz: CommandLine, people: Path, num
     assert (row["name"], row["error"]) == ("Chitra", "131026 cannot")
 
 
+def test_a_row_that_may_have_been_sent_does_not_come_back(
+    whabuzz: CommandLine, people: Path, number: PhoneNumber
+) -> None:
+    command = ("batch", "send", str(people), "--text", "Hello {name}")
+    whabuzz(*command, "--no-wait")
+    batch = Batch.objects.get()
+    answers = [(400, b'{"error": {"code": 131026}}'), (500, b'{"error": {"code": 131000}}')]
+    answers += [(None, b'{"error": {"code": "outcome_unknown"}}')]
+    for idx, (http_status, response) in enumerate(answers):
+        batch.items.filter(idx=idx).update(status="failed", http_status=http_status, response=response)
+    Batch.objects.update(status="completed", failed=3)
+    done = whabuzz(*command)
+    assert "2 failed rows may have been sent" in done.stderr
+    file = people.parent / "people.failed.csv"
+    assert [row["name"] for row in csv.DictReader(file.read_text().splitlines())] == ["Asha"]
+    file.unlink()
+    batch.items.filter(idx=0).update(http_status=500)
+    whabuzz(*command)
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands(stranger: CommandLine, shell: str) -> None:
     assert "_WHABUZZ_COMPLETE" in stranger("completion", shell).output

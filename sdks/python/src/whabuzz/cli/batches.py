@@ -165,27 +165,38 @@ def _watched(session: Session, made: list[types.Batch], total: int) -> list[type
 
 
 def _write_failures(session: Session, people: People, made: list[types.Batch], target: Path) -> None:
-    """Write the failed rows to a CSV file, with their columns and a column `error`. No file if none failed."""
-    if not sum_of(made, "failed"):
-        return
+    """Write the failed rows to a CSV file, with their columns and a column `error`. No file if none failed.
+
+    The file can be sent, so rows that may have been sent are left out.
+    """
     errors = _failures(session, made)
+    unknown = sum_of(made, "failed") - len(errors)
+    if unknown:
+        session.tell(
+            f"{unknown} failed rows may have been sent: watch for their message.status before you repeat them."
+        )
+    if not errors:
+        return
     with target.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, [*people.header, "error"], extrasaction="ignore")
         writer.writeheader()
         for place, (_, row) in enumerate(people.rows()):
             if place in errors:
                 writer.writerow({**row, "error": _harmless(errors[place])})
-    session.tell(f"The rows that failed are in {target}.")
+    session.tell(f"The failed rows that were not sent are in {target}.")
 
 
 def _failures(session: Session, made: list[types.Batch]) -> dict[int, str]:
-    """The errors of the failed rows, by their positions in the file."""
+    """The errors of the failed rows that were not sent, by their positions in the file."""
     found: dict[int, str] = {}
     first = 0
     for each in made:
-        for item in session.client.messages.list_batch_items(each["id"], status="failed", limit=200):
+        items = session.client.messages.list_batch_items(each["id"], status="failed", limit=200)
+        for item in items if each.get("failed") else ():
             response: Any = item.get("response") or {}
             error = response.get("error") or {}
+            if error.get("code") == "outcome_unknown" or (item.get("http_status") or 0) >= 500:
+                continue
             found[first + item["idx"]] = f"{error.get('code', '')} {error.get('message', '')}".strip()
         first += each["total"]
     return found
