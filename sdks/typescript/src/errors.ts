@@ -54,7 +54,9 @@ export class APIError extends WhabuzzError {
     const requestId = headers.get("x-service-request-id") ?? undefined;
     const which = error.code === undefined ? status : `${status} ${error.code}`;
     const question = status < 500 ? " Is baseUrl right?" : "";
-    const sentence = `${which}: ${error.message ?? `The answer is not the service's own.${question}`}`;
+    const location = headers.get("location");
+    const elsewhere = location ? ` It redirects to ${location}` : "";
+    const sentence = `${which}: ${error.message ?? `The answer is not the service's own.${question}${elsewhere}`}`;
     super([sentence, details.details, words.hint, requestId].filter(Boolean).join(" | "));
     this.source = answer.source as string | undefined;
     this.code = error.code as ErrorCode | number | undefined;

@@ -83,7 +83,7 @@ export class EventStream implements AsyncIterable<Streamed> {
             ...(this.place ? { "Last-Event-ID": this.place } : {}),
           },
           signal: stopped.signal,
-          redirect: "error",
+          redirect: "manual",
         }),
       );
       if (!answer.ok) {

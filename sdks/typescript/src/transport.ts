@@ -56,7 +56,7 @@ export class Transport {
           headers: { ...fixed, ...content.headers },
           body: content.body ?? null,
           signal: late.signal,
-          redirect: "error",
+          redirect: "manual", // Cloudflare Workers refuse "error". A redirect is an APIError here.
         });
         if (answer.ok) return await read(answer, late);
         const error = errorOf(answer.status, await jsonOf(answer), answer.headers);

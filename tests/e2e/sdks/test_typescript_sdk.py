@@ -117,11 +117,15 @@ def test_only_what_cannot_be_done_twice_is_repeated(home: Path) -> None:
 
 def test_a_call_ends_with_its_time_and_its_signal_and_a_stream_with_its_answer(home: Path) -> None:
     seen = json.loads(run(node_command("limits.mjs"), home).strip().splitlines()[-1])
+    moved = (
+        "301: The answer is not the service's own. Is baseUrl right? It redirects to https://other.example/"
+    )
     what = "GET https://gateway.example/v1/tenant answered text/html, not JSON: is baseUrl the service's?"
     assert seen == {
         **{kind: ["enough", True, True] for kind in ("json", "page", "file")},
         "another": [True, what],
         "streams": [[[25_000, 2_000, 4_000, 1_000], True, False], [[], False, True]],
+        "elsewhere": [["manual"] * 2, [moved] * 2],
     }
 
 

@@ -59,4 +59,18 @@ for (const answers of [
   });
   seen.streams.push([pauses, ended instanceof StreamEnded, ended instanceof APIError]);
 }
+
+// As in Cloudflare Workers, which refuse every other value of `redirect` before they send anything.
+const asked = [];
+const inAWorker = async (_, { redirect }) => {
+  asked.push(redirect);
+  if (!["follow", "manual"].includes(redirect)) throw new TypeError("Invalid redirect value");
+  return new Response(null, { status: 301, headers: { Location: "https://other.example/" } });
+};
+const worker = client({ fetch: inAWorker });
+const first = async (stream) => {
+  for await (const streamed of stream) return streamed;
+};
+const elsewhere = [await refused(() => worker.tenant.get()), await refused(() => first(worker.events.listen({ signal: AbortSignal.timeout(5000) })))];
+seen.elsewhere = [asked, elsewhere.map((each) => each.message)];
 console.log(JSON.stringify(seen));
