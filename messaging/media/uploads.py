@@ -27,6 +27,8 @@ MAX_FILE_BYTES = 100 * 1024 * 1024
 MAX_REQUEST_BYTES = MAX_FILE_BYTES + 1024 * 1024
 """The largest form with such a file, in bytes."""
 
+_UNTYPED = "application/octet-stream"
+
 log = structlog.get_logger(__name__)
 
 
@@ -48,7 +50,8 @@ def form_of(request: Request) -> dict[str, str]:
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
     """Check the file in the form. Raises InvalidRequest, and PayloadTooLarge for a file that is too large.
 
-    The media type comes from the field `type`, else from the part's header, else from the file name.
+    The media type comes from the field `type`, else from the part's header, else from the file name. HTTP libraries
+    write `application/octet-stream` for a part without a type, so then the file name goes first.
     """
     file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:
@@ -57,7 +60,9 @@ def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, f
         raise InvalidRequest.of(**{field: "The file is empty."})
     if file.size > MAX_FILE_BYTES:
         raise PayloadTooLarge(details={"limit_bytes": MAX_FILE_BYTES})
-    mime_type = form.get("type") or file.content_type or mimetypes.guess_type(file.name or "")[0]
+    guessed = mimetypes.guess_type(file.name or "")[0]
+    of_part = file.content_type
+    mime_type = form.get("type") or (guessed if of_part == _UNTYPED else None) or of_part or guessed
     if not mime_type:
         raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
     return Upload(file.file, file.size, file.name or default_name, mime_type)

@@ -599,14 +599,21 @@ def test_a_range_of_a_file(api: Api, number: PhoneNumber) -> None:
 
 
 def test_a_file_without_a_type_has_that_of_its_name(api: Api, number: PhoneNumber) -> None:
-    def upload(name: str) -> Any:
+    def upload(name: str, header: str = "") -> Any:
         lines = f'--b\r\nContent-Disposition: form-data; name="from"\r\n\r\n{number.phone_number_id}\r\n'
-        lines += (
-            f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\nx\r\n--b--\r\n'
-        )
+        lines += f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        lines += f"{header}\r\nx\r\n--b--\r\n"
         content_type = "multipart/form-data; boundary=b"
         return api.client.generic("POST", PATH, lines.encode(), content_type, headers=api.headers)
 
-    media = upload("photo.png").json()["id"]
-    assert api.get(f"{PATH}/{media}?meta=true").json()["mime_type"] == "image/png"
+    # Many HTTP libraries write this for a part without a type.
+    untyped = "Content-Type: application/octet-stream\r\n"
+    for name, header, mime_type in (
+        ("photo.png", "", "image/png"),
+        ("photo.png", untyped, "image/png"),
+        ("photo", untyped, "application/octet-stream"),
+        ("photo.png", "Content-Type: image/jpeg\r\n", "image/jpeg"),
+    ):
+        media = upload(name, header).json()["id"]
+        assert api.get(f"{PATH}/{media}?meta=true").json()["mime_type"] == mime_type
     assert list(assert_error(upload("photo"), 400, "invalid_request")["details"]["fields"]) == ["type"]

@@ -15,6 +15,7 @@ from generator.python_code import argument, method
 
 BASE = "https://gateway.example"
 FILE = "photo.jpg"
+FILE_TYPE = "image/jpeg"
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _HERE = "$BASE_URL"
 _HEADERS = {"Authorization", "Content-Type", "Idempotency-Key"}
@@ -159,7 +160,7 @@ def _curl(sample: Sample) -> str:
         lines.append(f'-H "Idempotency-Key: {sample.key}"')
     if sample.fields is not None:
         lines += [f"-F {name}={value}" for name, value in sample.fields.items()]
-        lines.append(f"-F file=@{FILE}")
+        lines.append(f'-F "file=@{FILE};type={FILE_TYPE}"')
     elif sample.json is not None:
         lines += ['-H "Content-Type: application/json"', "-d '" + sample.json.replace("'", "'\\''") + "'"]
     return " \\\n  ".join(lines)
@@ -220,7 +221,9 @@ def _typescript(sample: Sample, operation: Operation, values: list[str]) -> str:
     if sample.fields is not None:
         imports = ['import { openAsBlob } from "node:fs";']
         fields = [f"{name}: {json.dumps(value)}" for name, value in sample.fields.items()]
-        given.append("{ " + ", ".join([f'file: await openAsBlob("{FILE}")', *fields]) + " }")
+        content = f'await openAsBlob("{FILE}", {{ type: "{FILE_TYPE}" }})'
+        fields.insert(0, f'file: {{ name: "{FILE}", content: {content} }}')
+        given.append("{ " + ", ".join(fields) + " }")
     elif sample.json is not None:
         given.append(sample.json)
     if query := _query(sample):
@@ -257,7 +260,7 @@ def _php(sample: Sample) -> str:
         headers.append(f"'Idempotency-Key: {sample.key}'")
     if sample.fields is not None:
         fields = [f"'{name}' => '{value}'" for name, value in sample.fields.items()]
-        parts = ", ".join([*fields, f"'file' => new CURLFile('{FILE}')"])
+        parts = ", ".join([*fields, f"'file' => new CURLFile('{FILE}', '{FILE_TYPE}')"])
         lines.append(f"    CURLOPT_POSTFIELDS => [{parts}],")
     elif sample.json is not None:
         headers.append("'Content-Type: application/json'")
@@ -270,7 +273,7 @@ def _php(sample: Sample) -> str:
 def _go(sample: Sample) -> str:
     imports, before, body, kind = ["fmt", "io", "net/http", "os"], [], "nil", None
     if sample.fields is not None:
-        imports += ["bytes", "mime/multipart"]
+        imports += ["bytes", "mime/multipart", "net/textproto"]
         before = [
             "\tvar form bytes.Buffer",
             "\tparts := multipart.NewWriter(&form)",
@@ -279,7 +282,10 @@ def _go(sample: Sample) -> str:
             "\tif err != nil {",
             "\t\tpanic(err)",
             "\t}",
-            f'\tpart, _ := parts.CreateFormFile("file", "{FILE}")',
+            "\tpart, _ := parts.CreatePart(textproto.MIMEHeader{",
+            f'\t\t"Content-Disposition": {{`form-data; name="file"; filename="{FILE}"`}},',
+            f'\t\t"Content-Type":        {{"{FILE_TYPE}"}},',
+            "\t})",
             "\tpart.Write(file)",
             "\tparts.Close()",
         ]
@@ -335,7 +341,7 @@ def _java(sample: Sample) -> str:
             before.append(f'form.writeBytes(("--" + boundary + "{text}").getBytes());')
         head = (
             f'\\r\\nContent-Disposition: form-data; name=\\"file\\"; filename=\\"{FILE}\\"'
-            "\\r\\nContent-Type: image/jpeg\\r\\n\\r\\n"
+            f"\\r\\nContent-Type: {FILE_TYPE}\\r\\n\\r\\n"
         )
         before += [
             f'form.writeBytes(("--" + boundary + "{head}").getBytes());',

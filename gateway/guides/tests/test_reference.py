@@ -45,6 +45,14 @@ def test_python_samples_are_python() -> None:
         ast.parse(sample)
 
 
+@pytest.mark.parametrize("language", ["sh", "python", "ts", "php", "go", "java"])
+def test_samples_of_uploads_name_the_files_type(language: str) -> None:
+    """WhatsApp refuses a picture as `application/octet-stream`. The Python SDK takes the type from the name."""
+    uploads = [sample for sample in samples(language) if "photo.jpg" in sample]
+    assert len(uploads) >= 2
+    assert all("image/jpeg" in sample or language == "python" for sample in uploads)
+
+
 def test_python_samples_give_ids_in_the_order_of_the_methods_arguments() -> None:
     compared = 0
     with sdk_from(ROOT / "sdks/python/src") as sdk:
