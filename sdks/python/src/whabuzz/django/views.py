@@ -17,6 +17,11 @@ from whabuzz.django.signals import event_received
 from whabuzz.errors import InvalidSignature
 from whabuzz.webhooks import WebhookVerifier
 
+MOST_BYTES = 40 * 1024 * 1024
+"""The largest delivery: it has WhatsApp's whole notification, and the event in it again. Django's own limit for
+`request.body` is 2.5 MB, and a notification can have 3 MB.
+"""
+
 
 def secrets() -> list[str]:
     """The secrets in `WHABUZZ_WEBHOOK_SECRET`: the endpoint's secret, or several during a rotation."""
@@ -28,8 +33,11 @@ def secrets() -> list[str]:
 
 def _webhook(request: HttpRequest) -> HttpResponse:
     """Receive a delivery. Answers 200 once its events are handled, 401 when the signature is not valid."""
+    body = request.read(MOST_BYTES + 1)
+    if len(body) > MOST_BYTES:
+        return HttpResponse("The body is too large.", status=413, content_type="text/plain")
     try:
-        received: list[Any] = WebhookVerifier(secrets()).verify_all(request.body, request.headers)
+        received: list[Any] = WebhookVerifier(secrets()).verify_all(body, request.headers)
     except InvalidSignature as error:
         return HttpResponse(str(error), status=401, content_type="text/plain")
     if received[0]["type"] == "webhook.verify":
