@@ -183,6 +183,29 @@ def test_a_delivery_is_valid_for_five_minutes(
 
 
 @pytest.mark.parametrize(
+    ("tolerance", "age", "is_valid"), [(None, 9e7, True), (9.0, 8, True), (9.0, 12, False)]
+)
+def test_a_consumer_of_a_queue_chooses_the_highest_age(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tolerance: float | None, age: float, is_valid: bool
+) -> None:
+    signed = sdk.webhooks.signed_headers("whsec_c2VjcmV0", id_="evt_1", body=b"{}")
+    at = time.time() + age
+    monkeypatch.setattr(time, "time", lambda: at)
+    expected = nullcontext() if is_valid else pytest.raises(sdk.InvalidSignature, match="too long ago")
+    with expected:
+        sdk.WebhookVerifier("whsec_c2VjcmV0", tolerance=tolerance).verify(b"{}", signed)
+
+
+def test_the_events_of_an_object_of_an_archive(sdk: ModuleType) -> None:
+    verifier = sdk.WebhookVerifier("whsec_c2VjcmV0", tolerance=None)
+    body = b'{"id": "evt_1"}\n{"id": "evt_2"}\n'
+    signed = sdk.webhooks.signed_headers("whsec_c2VjcmV0", id_="evs_1", body=body)
+    assert [event["id"] for event in verifier.verify_lines(body, signed)] == ["evt_1", "evt_2"]
+    with pytest.raises(sdk.InvalidSignature, match="No signature matches"):
+        verifier.verify_lines(body + b"{}", signed)
+
+
+@pytest.mark.parametrize(
     "forged",
     [
         {"webhook-timestamp": "9" * 400},

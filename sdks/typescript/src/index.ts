@@ -22,4 +22,4 @@ export {
 export type { Content, ErrorCode, Event, EventType, InboundEvent, OutgoingMessage, Schemas } from "./schemas.js";
 export { EventStream, type ListenOptions, type Streamed } from "./stream.js";
 export { Download, type Page, Pages } from "./transport.js";
-export { type HeadersLike, WebhookVerifier } from "./webhooks.js";
+export { type HeadersLike, type VerifierOptions, WebhookVerifier } from "./webhooks.js";

@@ -9,12 +9,23 @@ const encoder = new TextEncoder();
 /** Headers as a `Headers` object, or as an object of Node. */
 export type HeadersLike = Headers | Record<string, string | string[] | undefined>;
 
+export interface VerifierOptions {
+  /**
+   * The highest age of a delivery in seconds; the default is 300. Null accepts any age, for messages of a queue and
+   * objects of an archive. A recorded delivery is then valid for ever, so drop repeats by `dedupe_key`.
+   */
+  toleranceSeconds?: number | null;
+}
+
 /** Verifies deliveries with the secret of an endpoint, or with several secrets during a rotation. */
 export class WebhookVerifier {
   private readonly secrets: string[];
   private keys: Promise<CryptoKey[]> | undefined;
 
-  constructor(secret: string | string[]) {
+  constructor(
+    secret: string | string[],
+    private readonly options: VerifierOptions = {},
+  ) {
     this.secrets = Array.isArray(secret) ? secret : [secret];
     if (this.secrets.length === 0 || this.secrets.some((each) => !each)) throw new WhabuzzError("At least one secret (whsec_…) is needed.");
   }
@@ -25,34 +36,7 @@ export class WebhookVerifier {
    * `body` must be the raw body.
    */
   async verify(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event | Schemas["VerifyPing"]> {
-    if (typeof body !== "string" && body?.byteLength === undefined) {
-      throw new WhabuzzError("Give verify the body as it arrived, before any parsing.");
-    }
-    const raw = typeof body === "string" ? encoder.encode(body) : new Uint8Array(body);
-    const id = header(headers, "webhook-id");
-    const timestamp = header(headers, "webhook-timestamp");
-    const signatures = header(headers, "webhook-signature");
-    if (!id || !/^\d+$/.test(timestamp) || !signatures) {
-      throw new InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.");
-    }
-    if (Math.abs(Date.now() / 1000 - Number(timestamp)) > TOLERANCE_SECONDS) {
-      throw new InvalidSignature("The delivery was signed too long ago, or the clock is wrong.");
-    }
-    const prefix = encoder.encode(`${id}.${timestamp}.`);
-    const signed = new Uint8Array(prefix.length + raw.length);
-    signed.set(prefix);
-    signed.set(raw, prefix.length);
-    this.keys ??= Promise.all(this.secrets.map(keyOf));
-    for (const key of await this.keys) {
-      for (const given of signatures.split(" ")) {
-        const signature = given.startsWith("v1,") ? bytesOf(given.slice(3)) : undefined;
-        // crypto.subtle compares in constant time.
-        if (signature !== undefined && (await crypto.subtle.verify("HMAC", key, signature, signed))) return parsed(raw);
-      }
-    }
-    throw new InvalidSignature(
-      "No signature matches. Is the secret the endpoint's, and the body as it arrived, before any parsing?",
-    );
+    return parsed(await this.verified(body, headers));
   }
 
   /**
@@ -65,11 +49,62 @@ export class WebhookVerifier {
     if (verified.type === "events") return (verified as unknown as { events: Event[] }).events;
     return [verified] as Event[] | [Schemas["VerifyPing"]];
   }
+
+  /**
+   * The events of an object in an archive, which has one in each line, or an array with the ping.
+   *
+   * Throws InvalidSignature.
+   */
+  async verifyLines(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<Event[] | [Schemas["VerifyPing"]]> {
+    const text = await this.verified(body, headers);
+    return text.split("\n").filter(Boolean).map(parsed);
+  }
+
+  /** The text of a body with a valid signature. Throws InvalidSignature. */
+  private async verified(body: string | Uint8Array | ArrayBuffer, headers: HeadersLike): Promise<string> {
+    if (typeof body !== "string" && body?.byteLength === undefined) {
+      throw new WhabuzzError("Give verify the body as it arrived, before any parsing.");
+    }
+    const raw = typeof body === "string" ? encoder.encode(body) : new Uint8Array(body);
+    const id = header(headers, "webhook-id");
+    const timestamp = header(headers, "webhook-timestamp");
+    const signatures = header(headers, "webhook-signature");
+    if (!id || !/^\d+$/.test(timestamp) || !signatures) {
+      throw new InvalidSignature("The headers webhook-id, -timestamp and -signature are missing.");
+    }
+    const { toleranceSeconds = TOLERANCE_SECONDS } = this.options;
+    if (toleranceSeconds !== null && Math.abs(Date.now() / 1000 - Number(timestamp)) > toleranceSeconds) {
+      throw new InvalidSignature("The delivery was signed too long ago, or the clock is wrong.");
+    }
+    const prefix = encoder.encode(`${id}.${timestamp}.`);
+    const signed = new Uint8Array(prefix.length + raw.length);
+    signed.set(prefix);
+    signed.set(raw, prefix.length);
+    this.keys ??= Promise.all(this.secrets.map(keyOf));
+    for (const key of await this.keys) {
+      for (const given of signatures.split(" ")) {
+        const signature = given.startsWith("v1,") ? bytesOf(given.slice(3)) : undefined;
+        // crypto.subtle compares in constant time.
+        if (signature !== undefined && (await crypto.subtle.verify("HMAC", key, signature, signed))) return textOf(raw);
+      }
+    }
+    throw new InvalidSignature(
+      "No signature matches. Is the secret the endpoint's, and the body as it arrived, before any parsing?",
+    );
+  }
 }
 
-function parsed(raw: Uint8Array): Event {
+function textOf(raw: Uint8Array): string {
   try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Event;
+    return new TextDecoder("utf-8", { fatal: true }).decode(raw);
+  } catch {
+    throw new InvalidSignature("The body is not UTF-8.");
+  }
+}
+
+function parsed(text: string): Event {
+  try {
+    return JSON.parse(text) as Event;
   } catch {
     throw new InvalidSignature("The body is not JSON.");
   }

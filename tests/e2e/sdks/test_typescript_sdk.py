@@ -34,17 +34,19 @@ def home(node_home: Path) -> Path:
 
 
 def signed() -> dict[str, Any]:
-    """A ping from the service, signed with the second of the endpoint's two secrets, and the headers of one that was
-    signed too early or too late.
+    """A ping from the service, signed with the second of the endpoint's two secrets, the headers of one that was signed
+    too early or too late, and an object of an archive.
     """
     body, now = '{"type":"webhook.verify","challenge":"chl_ä"}', int(time.time())
 
-    def headers(at: int) -> dict[str, str]:
+    def headers(at: int, body: str = body) -> dict[str, str]:
         signature = Webhook(SECRETS[1]).sign("evt_1", datetime.fromtimestamp(at, UTC), body)
         return {"webhook-id": "evt_1", "webhook-timestamp": str(at), "webhook-signature": signature}
 
     untimely = [headers(now - 310), headers(now + 360)]
-    return {"secrets": SECRETS, "body": body, "headers": headers(now), "untimely": untimely}
+    text = '{"id":"evt_1"}\n{"id":"evt_2"}\n'
+    lines = {"body": text, "headers": headers(now, text)}
+    return {"secrets": SECRETS, "body": body, "headers": headers(now), "untimely": untimely, "lines": lines}
 
 
 @pytest.mark.parametrize(("runtime", "tag"), [("node", "41"), ("edge", "42")])
@@ -84,10 +86,12 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
         "another": "404: The answer is not the service's own. Is baseUrl right?",
         "stopped": "enough",
         "verified": "chl_ä",
+        "late": "chl_ä",
+        "lines": ["evt_1", "evt_2"],
         "noSecret": ["At least one secret (whsec_…) is needed."] * 4
         + ["A secret must be whsec_ and base64."],
         "parsedBody": "Give verify the body as it arrived, before any parsing.",
-        "forged": [True] * 7,
+        "forged": [True] * 8,
         "reply": {
             "from": "2003",
             "recipient": "IN.1",

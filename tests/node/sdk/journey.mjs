@@ -86,6 +86,9 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
 
   const verifier = new WebhookVerifier(signed.secrets);
   seen.verified = (await verifier.verify(signed.body, signed.headers)).challenge;
+  const consumer = new WebhookVerifier(signed.secrets, { toleranceSeconds: null });
+  seen.late = (await consumer.verify(signed.body, signed.untimely[0])).challenge;
+  seen.lines = (await consumer.verifyLines(signed.lines.body, signed.lines.headers)).map((each) => each.id);
   const refused = (make) => Promise.resolve().then(make).catch((e) => e.message);
   seen.noSecret = await Promise.all(
     ["", undefined, [], [""], "whsec_"].map((each) => refused(() => new WebhookVerifier(each).verify(signed.body, signed.headers))),
@@ -98,6 +101,7 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
     [signed.body, { ...signed.headers, "webhook-timestamp": "1" }],
     ...signed.untimely.map((headers) => [signed.body, headers]),
     [signed.body, { ...signed.headers, "webhook-signature": "v1,%%% v1" }],
+    [signed.lines.body, signed.lines.headers],
   ];
   seen.forged = [];
   for (const [body, headers] of forged) {
