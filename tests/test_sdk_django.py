@@ -60,3 +60,16 @@ def test_an_event_of_a_large_notification_is_handled_once() -> None:
         assert deliver({"type": "webhook.verify", "challenge": "chl"}).content == b"chl"
         """
     )
+
+
+def test_a_key_is_kept_as_long_as_its_event_can_be_replayed() -> None:
+    run(
+        """
+        from django.utils import timezone
+        for age in (89, 364, 366):
+            SeenEvent.objects.create(dedupe_key=age, seen_at=timezone.now() - timedelta(days=age))
+        assert SeenEvent.prune() == 1
+        assert SeenEvent.prune(timedelta(days=90)) == 1
+        assert SeenEvent.objects.get().dedupe_key == "89"
+        """
+    )

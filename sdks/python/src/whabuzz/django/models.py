@@ -8,8 +8,10 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
-KEPT = timedelta(days=90)
-"""How long dedupe keys are kept. The gateway can replay an event for as long as it retains the event's body."""
+KEPT = timedelta(days=365)
+"""How long dedupe keys are kept. The gateway can replay an event for as long as it retains the event's body, up to 365
+days.
+"""
 
 
 class SeenEvent(models.Model):
