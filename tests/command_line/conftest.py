@@ -89,7 +89,7 @@ class CommandLine:
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         # The service answers in this process and logs to the same standard error.
-        lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("{")]
+        lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith('{"')]
         return Answered(done.exit_code, done.stdout, "".join(lines))
 
     def sleep(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
 from tests.command_line.conftest import CommandLine
 from tests.simulated import RunningSimulator
-from webhooks.models import Delivery, Event
+from webhooks.models import Delivery, Endpoint, Event
 from webhooks.tests.publishing import dead_delivery, endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,7 +64,16 @@ def test_what_the_service_refuses_is_one_sentence(whabuzz: CommandLine, number: 
     assert (done.status, done.output) == (1, "")
     assert "Error: 400 131030" in done.stderr
     assert "req_" in done.stderr
+    assert "{" not in done.stderr
     assert whabuzz("events", "get", "evt_01M6AYX330E008000000000001").status == 1
+
+
+def test_a_refusal_ends_with_its_details(whabuzz: CommandLine, tenant: Tenant) -> None:
+    refused = whabuzz("webhooks", "create", "--url", "https://127.0.0.1/hook")
+    assert (refused.status, refused.output) == (1, "")
+    endpoint = Endpoint.objects.get()
+    details = json.loads("{" + refused.stderr.rpartition("\n{\n")[2])
+    assert (details["endpoint_id"], details["secret"]) == (str(endpoint.id), endpoint.secret)
 
 
 def test_any_operation_by_method_and_path(whabuzz: CommandLine, number: PhoneNumber, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -18,17 +19,24 @@ from whabuzz.cli.operations import Operations
 from whabuzz.cli.send import send
 from whabuzz.cli.session import Session
 from whabuzz.cli.trigger import trigger
-from whabuzz.errors import WhabuzzError
+from whabuzz.errors import APIError, WhabuzzError
 
 
 class ErrorsForPeople(click.Group):
-    """Shows an error of the API as one sentence, with exit status 1."""
+    """Shows an error of the API as one sentence and its details as JSON, with exit status 1.
+
+    Details can have what no later call shows, such as the secret of an endpoint whose ping failed.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except WhabuzzError as error:
-            raise click.ClickException(str(error)) from error
+            shown = str(error)
+            # WhatsApp's details are in the sentence.
+            if isinstance(error, APIError) and error.details and error.source != "meta":
+                shown += "\n" + json.dumps(error.details, indent=2, ensure_ascii=False)
+            raise click.ClickException(shown) from error
 
 
 @click.group(cls=ErrorsForPeople, context_settings={"help_option_names": ["-h", "--help"]})
