@@ -285,6 +285,25 @@ def test_failed_rows_come_back_as_a_file(whabuzz: CommandLine, people: Path, num
     assert (row["name"], row["error"]) == ("Chitra", "131026 cannot")
 
 
+def test_rows_of_a_batch_that_ended_early_come_back_and_are_no_success(
+    whabuzz: CommandLine, people: Path, number: PhoneNumber
+) -> None:
+    command = ("batch", "send", str(people), "--text", "Hello {name}")
+    whabuzz(*command, "--no-wait")
+    batch = Batch.objects.get()
+    batch.items.filter(idx=0).update(status="accepted")
+    Batch.objects.update(accepted=1)
+    assert whabuzz("batch", "cancel", batch.public_id).status == 0
+    done = whabuzz(*command)
+    assert (done.status, "1 accepted, 0 failed, 2 not sent" in done.output) == (1, True)
+    with (people.parent / "people.failed.csv").open(newline="") as file:
+        rows = [(row["name"], row["error"]) for row in csv.DictReader(file)]
+    assert rows == [("Bina", "skipped: batch_ended"), ("Chitra", "skipped: batch_ended")]
+    batch.items.update(status="accepted")
+    Batch.objects.update(status="completed", accepted=3)
+    assert whabuzz(*command).status == 0
+
+
 def test_a_row_that_may_have_been_sent_does_not_come_back(
     whabuzz: CommandLine, people: Path, number: PhoneNumber
 ) -> None:

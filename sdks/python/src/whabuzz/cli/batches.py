@@ -105,7 +105,7 @@ def send_file(
     if waiting:
         told += f", {waiting} waiting"
     session.show({"total": total, "accepted": accepted, "failed": failed, "batches": made}, told)
-    if failed and not no_wait:
+    if accepted < total and not no_wait:
         raise SystemExit(1)
 
 
@@ -165,13 +165,12 @@ def _watched(session: Session, made: list[types.Batch], total: int) -> list[type
 
 
 def _write_failures(session: Session, people: People, made: list[types.Batch], target: Path) -> None:
-    """Write the failed rows to a CSV file, with their columns and a column `error`. No file if none failed.
+    """Write the rows that were not sent to a CSV file, with their columns and a column `error`. No file without rows.
 
     The file can be sent, so rows that may have been sent are left out.
     """
     errors = _failures(session, made)
-    unknown = sum_of(made, "failed") - len(errors)
-    if unknown:
+    if unknown := sum_of(made, "total") - sum_of(made, "accepted") - len(errors):
         session.tell(
             f"{unknown} failed rows may have been sent: watch for their message.status before you repeat them."
         )
@@ -183,16 +182,22 @@ def _write_failures(session: Session, people: People, made: list[types.Batch], t
         for place, (_, row) in enumerate(people.rows()):
             if place in errors:
                 writer.writerow({**row, "error": _harmless(errors[place])})
-    session.tell(f"The failed rows that were not sent are in {target}.")
+    session.tell(f"The rows that were not sent are in {target}.")
 
 
 def _failures(session: Session, made: list[types.Batch]) -> dict[int, str]:
-    """The errors of the failed rows that were not sent, by their positions in the file."""
+    """Why rows were not sent, by their positions in the file."""
     found: dict[int, str] = {}
     first = 0
     for each in made:
-        items = session.client.messages.list_batch_items(each["id"], status="failed", limit=200)
-        for item in items if each.get("failed") else ():
+        failed, skipped = (
+            each.get("failed", 0),
+            each["total"] - each.get("accepted", 0) - each.get("failed", 0),
+        )
+        read = session.client.messages.list_batch_items
+        for item in read(each["id"], status="skipped", limit=200) if skipped else ():
+            found[first + item["idx"]] = f"skipped: {item['skip_reason']}"
+        for item in read(each["id"], status="failed", limit=200) if failed else ():
             response: Any = item.get("response") or {}
             error = response.get("error") or {}
             if error.get("code") == "outcome_unknown" or (item.get("http_status") or 0) >= 500:
