@@ -3,6 +3,7 @@ rejected.
 """
 
 import asyncio
+import importlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from types import ModuleType
@@ -71,6 +72,33 @@ def test_rows_that_are_meant_twice_are_sent_twice(sdk: ModuleType) -> None:
     names = sent(sdk, Service(), rows(1, 1, 1, 1, 1, 1))
     assert len(set(names)) == 3
     assert sent(sdk, Service(), rows(1, 1, 1, 1, 1, 1)) == names
+
+
+def test_a_batch_is_cut_before_it_is_too_large_for_the_service(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [{**row, "text": {"body": "नमस्ते" * 10}} for row in rows(1, 2, 3, 4, 5)]
+    row_bytes = len(json.dumps(given[0], ensure_ascii=False, separators=(",", ":")).encode())
+    sizes: list[tuple[int, int]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        sizes.append((len(body["messages"]), len(request.content)))
+        return httpx.Response(202, json={"id": "bat_1", "client_ref": body["client_ref"]})
+
+    monkeypatch.setattr(importlib.import_module("whabuzz.batches"), "MOST_BYTES", 2 * row_bytes + 10)
+    for asynchronous in (False, True):
+        if asynchronous:
+            http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+            client = sdk.AsyncWhabuzz("wb_test_x", "https://gateway.example", http_client=http)
+            asyncio.run(client.messages.send_batch(given, from_="1", client_ref="news"))
+        else:
+            http = httpx.Client(transport=httpx.MockTransport(answer))
+            client = sdk.Whabuzz("wb_test_x", "https://gateway.example", http_client=http)
+            client.messages.send_batch(given, from_="1", client_ref="news")
+    assert [count for count, _ in sizes] == [2, 2, 1] * 2
+    # The limit leaves room for the members around the messages.
+    assert max(length for _, length in sizes) < 2 * row_bytes + 100
 
 
 @pytest.mark.parametrize("answer", [{}, {"same_messages": True}])

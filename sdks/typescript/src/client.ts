@@ -8,6 +8,8 @@ import { EventStream, type ListenOptions } from "./stream.js";
 import { sleep, Transport } from "./transport.js";
 
 const MOST_OF_A_BATCH = 10_000;
+/** The most bytes of the messages of a batch. The service accepts 32 MiB, with the members around the messages. */
+const MOST_BYTES = 30 * 1024 * 1024;
 
 export interface ClientOptions {
   apiKey: string;
@@ -47,9 +49,10 @@ export class Messages extends MessageOperations {
   }
 
   /**
-   * Send any number of messages, as batches of up to 10,000. Each row is a message without `from`. A repeated call with
-   * the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message. Then you can send
-   * any rows again after an interruption, and each message is sent only once within 30 days. Throws BatchDiffers.
+   * Send any number of messages, as batches of up to 10,000 and 30 MiB. Each row is a message without `from`. A repeated
+   * call with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the message. Then you
+   * can send any rows again after an interruption, and each message is sent only once within 30 days. Throws
+   * BatchDiffers.
    */
   async sendBatch(
     rows: Iterable<Schemas["BatchMessage"]> | AsyncIterable<Schemas["BatchMessage"]>,
@@ -58,6 +61,7 @@ export class Messages extends MessageOperations {
     const batches: Schemas["Batch"][] = [];
     const seen = new Map<string, number>();
     let part: Schemas["BatchMessage"][] = [];
+    let bytes = 0;
     const send = async () => {
       const name = `${options.clientRef}-${await digest([options.from, part])}`;
       const times = (seen.get(name) ?? 0) + 1; // Two equal batches of rows are both sent.
@@ -80,9 +84,13 @@ export class Messages extends MessageOperations {
       }
       batches.push(answer);
       part = [];
+      bytes = 0;
     };
     for await (const row of rows) {
+      const length = new TextEncoder().encode(JSON.stringify(row)).length + 1;
+      if (part.length > 0 && bytes + length > MOST_BYTES) await send();
       part.push(row);
+      bytes += length;
       if (part.length === (options.size ?? MOST_OF_A_BATCH)) await send();
     }
     if (part.length > 0) await send();

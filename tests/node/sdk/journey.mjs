@@ -67,6 +67,16 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   const differs = await stub.messages.sendBatch([row, row], { ...options, size: 1 }).catch((e) => e);
   seen.differs = [differs instanceof BatchDiffers, new Set(names).size];
 
+  const long = { to: "+917000900001", type: "text", text: { body: "न".repeat(4 * 1024 * 1024) } };
+  const counts = [];
+  const counting = async (_, { body }) => {
+    counts.push(JSON.parse(body).messages.length);
+    return Response.json({ id: "bat_1" });
+  };
+  const counted = new Whabuzz({ apiKey, baseUrl, fetch: counting });
+  await counted.messages.sendBatch([long, long, long], { from, clientRef: "long" });
+  seen.cut = counts;
+
   const error = await client.messages.send({ to: "+917000900001", type: "text", text: { body: "x" } }).catch((e) => e);
   seen.error = [error instanceof APIError, error.status, error.code, Object.keys(error.details.fields), !!error.hint];
 

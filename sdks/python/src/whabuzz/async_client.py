@@ -50,7 +50,7 @@ class AsyncMessages(async_resources.AsyncMessages):
         size: int = MOST,
         skip_opted_out: bool = False,
     ) -> list[types.Batch]:
-        """Send any number of messages, as batches of up to 10,000. Each row is a message without `from`.
+        """Send any number of messages, as batches of up to 10,000 and 30 MiB. Each row is a message without `from`.
 
         A repeated call with the same rows sends nothing twice. Give each row a `message_ref`, your own name for the
         message. Then you can send any rows again after an interruption, and each message is sent only once within 30
