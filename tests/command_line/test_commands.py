@@ -59,6 +59,25 @@ def test_a_repeat_with_the_same_key_sends_nothing(whabuzz: CommandLine, number: 
     assert Event.objects.filter(type="message.outbound").count() == 1
 
 
+def test_a_repeat_with_the_same_key_and_file_sends_nothing(
+    whabuzz: CommandLine, number: PhoneNumber, tmp_path: Path, simulator: RunningSimulator
+) -> None:
+    picture = tmp_path / "a.jpg"
+    picture.write_bytes(b"\xff\xd8\xff\xe0" + b"0" * 100)
+    command = ("send", TO, "Look", "--file", str(picture), "--idempotency-key")
+    first, again = (whabuzz(*command, "k", "--json") for _ in range(2))
+    assert (again.status, again.output) == (0, first.output), again.stderr
+    assert whabuzz(*command, "k2", "--json").json != first.json
+    assert Event.objects.filter(type="message.outbound").count() == 2
+    # Another file with the key is another message.
+    picture.write_bytes(b"\xff\xd8\xff\xe0" + b"1" * 100)
+    assert "422 idempotency_conflict" in whabuzz(*command, "k").stderr
+    (stored,) = whabuzz.home.glob("uploads.json")
+    assert stored.stat().st_mode & 0o077 == 0
+    stored.write_text("broken")
+    assert whabuzz(*command, "k3").status == 0
+
+
 def test_what_the_service_refuses_is_one_sentence(whabuzz: CommandLine, number: PhoneNumber) -> None:
     done = whabuzz("send", "+919812340030", "Hi")
     assert (done.status, done.output) == (1, "")

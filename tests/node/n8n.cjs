@@ -27,14 +27,17 @@ const place = {
   getCredentials: async () => ({ baseUrl: `${task.baseUrl}/`, apiKey: task.apiKey }),
 };
 
+const stored = {};
+
 function execution(parameters, items = [{ json: {} }]) {
-  const file = { data: Buffer.from(task.picture, "base64"), mimeType: "image/jpeg", fileName: "a.jpg" };
+  const file = { data: Buffer.from(parameters.picture ?? task.picture, "base64"), mimeType: "image/jpeg", fileName: "a.jpg" };
   return {
     ...place,
     getInputData: () => items,
     getNodeParameter: (name, _, unset) => parameters[name] ?? unset,
+    getWorkflowStaticData: () => stored,
     getInstanceId: () => "instance",
-    getExecutionId: () => task.workflow,
+    getExecutionId: () => parameters.execution ?? task.workflow,
     evaluateExpression: () => 0,
     continueOnFail: () => parameters.continues ?? false,
     helpers: {
@@ -139,6 +142,16 @@ async function main() {
   const template = await run({ operation: "sendTemplate", template: "n8n_order", language: "en", parameters: ["Asha", "A-17"], options: { idempotencyKey: `t-${task.workflow}` } });
   const template_body = requests.at(-1).body.template;
   const media = await run({ operation: "sendMedia", type: "image", binary: "data", options: { caption: "Look", idempotencyKey: `m-${task.workflow}` } });
+  const uploads = () => requests.filter(({ url }) => url.endsWith("/v1/media")).length;
+  const file = { operation: "sendMedia", type: "image", binary: "data", execution: "another" };
+  const repeats = [];
+  for (const options of [{ caption: "Look", idempotencyKey: `m-${task.workflow}` }, { caption: "Again" }]) {
+    const before = uploads();
+    const ids = [await run({ ...file, options }), await run({ ...file, options })].map((each) => each.messages[0].id);
+    repeats.push([ids[0] === ids[1], ids[0] === media.messages[0].id, uploads() - before]);
+  }
+  const picture = Buffer.concat([Buffer.from(task.picture, "base64"), Buffer.alloc(1)]).toString("base64");
+  const another = await run({ ...file, picture, continues: true, options: { idempotencyKey: `m-${task.workflow}` } });
   const later = await run({ ...text, options: { sendAt: tomorrow, idempotencyKey: `l-${task.workflow}` } });
   const found = await run({ operation: "getMessage", messageId: sent.messages[0].id });
   const failed = await run({ ...text, from: "1", continues: true, options: { idempotencyKey: `f-${task.workflow}` } });
@@ -147,6 +160,8 @@ async function main() {
       same: sent.messages[0].id === again.messages[0].id,
       template: [template.messages.length, template_body],
       media: media.messages.length,
+      repeats,
+      another: [another.error, Object.keys(stored.uploads).length],
       later: [later.status, later.send_at === tomorrow],
       found: [found.id === sent.messages[0].id, found.type],
       failed,

@@ -42,14 +42,19 @@ def test_the_node_does_what_its_fields_say(stack: Stack, packages: Path, tmp_pat
     seen = json.loads(run(command, tmp_path).strip().splitlines()[-1])
     trigger = seen.pop("trigger")
     words = seen.pop("failed")["error"]
+    another, uploads_stored = seen.pop("another")
     body = {"type": "body", "parameters": [{"type": "text", "text": text} for text in ("Asha", "A-17")]}
     assert seen == {
         "same": True,
         "template": [1, {"name": "n8n_order", "language": {"code": "en"}, "components": [body]}],
         "media": 1,
+        # Whether the second run got the first one's answer, and that of the earlier run; and the uploads.
+        "repeats": [[True, True, 0], [True, False, 1]],
         "later": ["scheduled", True],
         "found": [True, "text"],
     }
+    assert another.startswith("This Idempotency-Key was used with a different body")
+    assert uploads_stored == 2
     assert words.startswith("from: Not a number that this key sends from.")
     assert trigger == {
         "seen": [False, True, False, True, False, True, False],

@@ -14,6 +14,9 @@ import {
 import { call } from "./calls";
 import { MEDIA_TYPES } from "./contract";
 
+/** Longer than the gateway knows an idempotency key, and shorter than WhatsApp keeps a file. */
+const UPLOAD_KEPT_MS = 2 * 86_400_000;
+const MOST_UPLOADS = 1000;
 const SENDS = ["sendText", "sendTemplate", "sendMedia"];
 
 /** Sends messages, marks messages as read and looks them up. */
@@ -196,6 +199,33 @@ function keyOf(node: IExecuteFunctions, item: number): string {
   return createHash("sha256").update(JSON.stringify(place)).digest("hex");
 }
 
+interface Upload extends IDataObject {
+  id: string;
+  at: number;
+}
+
+/** The files that this process uploaded, for the retries of a run. */
+const uploadsOfRuns: { uploads?: Record<string, Upload> } = {};
+
+/**
+ * The media id of a file that was uploaded with the same idempotency key, otherwise of a new upload. With another media
+ * id, a repeat would be another message under the same key, which the gateway refuses.
+ */
+async function uploadedOnce(node: IExecuteFunctions, item: number, file: string, upload: () => Promise<string>): Promise<string> {
+  const { idempotencyKey } = optionsOf(node, item);
+  // Only a key of the user's own can come again in a later run.
+  const place = idempotencyKey ? node.getWorkflowStaticData("node") : uploadsOfRuns;
+  const key = [idempotencyKey || keyOf(node, item), node.getNodeParameter("from", item), file];
+  const name = createHash("sha256").update(JSON.stringify(key)).digest("hex");
+  const known = () => (place.uploads ?? {}) as Record<string, Upload>;
+  const found = known()[name];
+  if (found && Date.now() - found.at < UPLOAD_KEPT_MS) return found.id;
+  const made: [string, Upload] = [name, { id: await upload(), at: Date.now() }];
+  const others = Object.entries(known()).filter(([, { at }]) => Date.now() - at < UPLOAD_KEPT_MS);
+  place.uploads = Object.fromEntries([...others.slice(1 - MOST_UPLOADS), made]);
+  return made[1].id;
+}
+
 /** Uploads an item's file. Returns its id, and the file name for a document. */
 async function upload(node: IExecuteFunctions, item: number): Promise<IDataObject> {
   const field = node.getNodeParameter("binary", item) as string;
@@ -204,10 +234,14 @@ async function upload(node: IExecuteFunctions, item: number): Promise<IDataObjec
   const form = new FormData();
   form.append("from", node.getNodeParameter("from", item) as string);
   form.append("file", new Blob([new Uint8Array(bytes)], { type: mimeType }), fileName ?? "file");
-  const encoded = new Response(form);
-  const { id } = await call(node, "POST", "/v1/media", {
-    headers: { "Content-Type": encoded.headers.get("content-type") },
-    body: Buffer.from(await encoded.arrayBuffer()),
+  const file = createHash("sha256").update(JSON.stringify([mimeType, fileName])).update(bytes).digest("hex");
+  const id = await uploadedOnce(node, item, file, async () => {
+    const encoded = new Response(form);
+    const uploaded = await call(node, "POST", "/v1/media", {
+      headers: { "Content-Type": encoded.headers.get("content-type") },
+      body: Buffer.from(await encoded.arrayBuffer()),
+    });
+    return uploaded.id as string;
   });
   return { id, ...(node.getNodeParameter("type", item) === "document" && fileName ? { filename: fileName } : {}) };
 }

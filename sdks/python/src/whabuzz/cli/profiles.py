@@ -101,13 +101,21 @@ class Profiles:
         return found
 
     def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
-        """Replace the file atomically with a new one that only its owner can read."""
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(profiles, file, indent=2)
-        fresh.replace(self._file)
+        write_private(self._file, profiles)
+
+    def beside(self, name: str) -> Path:
+        """The path of another file in the folder of the profiles."""
+        return self._file.with_name(name)
+
+
+def write_private(target: Path, value: Any) -> None:
+    """Replace a JSON file atomically with a new one that only its owner can read."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(value, file, indent=2)
+    fresh.replace(target)
 
 
 def _keyring() -> Any:

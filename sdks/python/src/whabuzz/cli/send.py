@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from whabuzz.cli.session import Session, json_option, pass_session
+from whabuzz.cli.uploads import uploaded_once
 
 _KINDS = ("image", "video", "audio", "document", "sticker")
 _WITH_CAPTION = {"image", "video", "document"}
@@ -94,7 +95,7 @@ def send(
     elif data:
         content = json_of(data)
     elif file:
-        content = _file(session, file, kind, text, from_)
+        content = _file(session, file, kind, text, from_, idempotency_key)
     elif text:
         content = {"type": "text", "text": {"body": text}}
     else:
@@ -106,7 +107,9 @@ def send(
     session.show(sent, f"sent {sent['messages'][0]['id']}")
 
 
-def _file(session: Session, file: Path, kind: str | None, caption: str | None, from_: str) -> dict[str, Any]:
+def _file(
+    session: Session, file: Path, kind: str | None, caption: str | None, from_: str, key: str | None
+) -> dict[str, Any]:
     """Upload a file, and return a message with the file. It has no `from` and `to`."""
     import mimetypes
 
@@ -114,7 +117,16 @@ def _file(session: Session, file: Path, kind: str | None, caption: str | None, f
     kind = kind or (guessed if guessed in _KINDS else "document")
     if caption and kind not in _WITH_CAPTION:
         raise click.UsageError(f"WhatsApp shows no caption with this file ({kind}): leave out TEXT.")
-    content: dict[str, Any] = {"id": session.client.media.upload(file=file, from_=from_)["id"]}
+
+    def upload() -> str:
+        return session.client.media.upload(file=file, from_=from_)["id"]
+
+    if key is None:
+        content: dict[str, Any] = {"id": upload()}
+    else:
+        # With another media id, a repeat would be another message under the same key, which the service refuses.
+        of_send = [session.credentials.base_url, from_, key]
+        content = {"id": uploaded_once(session.profiles.beside("uploads.json"), of_send, file, upload)}
     if kind == "document":
         content["filename"] = file.name
     if caption:
