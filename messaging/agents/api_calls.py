@@ -19,7 +19,7 @@ from gateway.api.authentication import TENANT_HEADER, Caller, check_tenant_calle
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, limit_of
 from gateway.monitoring.logs import type_alone
-from gateway.roles import KeyScope
+from gateway.roles import Area, KeyScope, may_change
 from messaging.sending.flow import SendRequest, send_from_thread
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
@@ -53,6 +53,8 @@ class ApiCalls:
         self._request_id: str = outer.request_id  # type: ignore[attr-defined]
         self.environment: str = caller.effective_environment
         """The environment of the credentials: `live` or `test`."""
+        self.may_change: bool = caller.role is None or may_change(caller.role, Area.INTEGRATION)
+        """Whether the caller's role allows tools that send or change something. Keys have no role."""
         self._is_first = True
         self.upstream_ms = 0.0
         """Milliseconds that the calls have waited for the upstream."""

@@ -123,7 +123,8 @@ def _server() -> Server[Any]:
 
 
 async def _list_tools(_: Any, __: Any) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS])
+    may_change = _api.get().may_change
+    return types.ListToolsResult(tools=[_shown(tool) for tool in TOOLS if may_change or not tool.changes])
 
 
 def _shown(tool: AgentTool) -> types.Tool:
