@@ -155,8 +155,13 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
 
 def _parts(stored: envelope.Envelope) -> list[dict[str, Any]]:
     """The members `data` and `raw` of an event's body, each as text and as collapsible lists."""
-    by_us = "The gateway created this event itself: Meta sent no notification."
-    titles = {"data": "What you get.", "raw": by_us if stored.raw == b"null" else "As Meta sent it."}
+    if stored.has_raw:
+        raw = "As Meta sent it."
+    elif stored.raw_path is None:
+        raw = "The gateway created this event itself: Meta sent no notification."
+    else:
+        raw = "Deleted, because another customer in Meta's notification was erased."
+    titles = {"data": "What you get.", "raw": raw}
     return [
         {"name": name, "title": title, "text": indented(body), "tree": tree(body)}
         for (name, title), body in zip(titles.items(), (stored.data, stored.raw), strict=True)

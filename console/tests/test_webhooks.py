@@ -528,10 +528,13 @@ def test_an_event_shows_its_body_and_its_deliveries(
     for half, text_of in (("data", "What you get."), ("raw", "As Meta sent it.")):
         assert f'name="body" value="{half}"' in page
         assert text_of in page
-    publish_one(tenant, "own", raw=b"null")
-    page = text(browser, f"/console/events/{Event.objects.latest('id').public_id}")
-    assert "The gateway created this event itself" in page
-    assert "As Meta sent it." not in page
+    publish_one(tenant, "own", raw_path=None)
+    publish_one(tenant, "in an erased notification")
+    _, own, of_erased = Event.objects.order_by("id")
+    for shown, title in ((own, "The gateway created this event itself"), (of_erased, "was erased.")):
+        page = text(browser, f"/console/events/{shown.public_id}")
+        assert title in page
+        assert "As Meta sent it." not in page
 
 
 def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:

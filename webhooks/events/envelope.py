@@ -163,13 +163,18 @@ class Envelope:
         """The approximate number of bytes in the body."""
         return len(self.head) + len(self.data) + len(self.raw)
 
+    @property
+    def has_raw(self) -> bool:
+        """Whether the event's notification is stored. It is deleted when any of its customers is erased."""
+        return self.raw != _NO_RAW
+
     def body(self) -> bytes:
         """The JSON that endpoints get."""
         return b'%b,"data":%b,"raw":%b,"raw_path":%b}' % (
             self.head[:-1],
             self.data,
             self.raw,
-            orjson.dumps(self.raw_path),
+            orjson.dumps(self.raw_path if self.has_raw else None),
         )
 
 
@@ -224,7 +229,7 @@ def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[di
     # A notification is read once, even if several of its events are requested.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     wanted |= {event["id"]: event["payload_expires_on"] for event in events}
-    bodies: dict[UUID | None, bytes] = {None: _NO_RAW}
+    bodies: dict[UUID | None, bytes] = {}
     days = set(wanted.values())
     if len(days) <= FEW_DAYS:
         for day in days:
@@ -240,10 +245,11 @@ def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[di
 def _envelope(
     event: Mapping[str, Any], bodies: Mapping[UUID | None, bytes], moment: datetime
 ) -> Envelope | None:
-    data, raw = bodies.get(event["id"]), bodies.get(event["raw_id"])
-    if data is None or raw is None or not within_retention(event["id"], event["retention_days"], moment):
+    data = bodies.get(event["id"])
+    if data is None or not within_retention(event["id"], event["retention_days"], moment):
         return None
-    return assembled(event, data, raw)
+    # The erasure of another customer may have deleted the notification.
+    return assembled(event, data, bodies.get(event["raw_id"]))
 
 
 def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> bool:
@@ -254,7 +260,7 @@ def within_retention(event_id: UUID, retention_days: int, moment: datetime) -> b
 def assembled(event: Mapping[str, Any], data: bytes, raw: bytes | None) -> Envelope:
     """Assemble an event's envelope from the event's members (`STORED`, `tenant_id` and `traceparent`) and its bodies.
 
-    `raw` is None for an event that came from no notification.
+    `raw` is None for an event that came from no notification, or whose notification was deleted.
     """
     event_id = event["id"]
     public_id = ids.encode(ids.EVENT, event_id)

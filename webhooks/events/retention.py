@@ -276,7 +276,7 @@ def expunge(rows: QuerySet[Event]) -> int:
 def expunge_events(events: Sequence[Event]) -> int:
     """Expunge events, given in the order of their ids, in one transaction. Returns their number.
 
-    An event's notification is deleted with the event, so the other events of the notification lose their bodies too.
+    An event's notification is deleted with the event. The other events of the notification have only their `data` then.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         for _, some in together(events, attrgetter("tenant_id")):

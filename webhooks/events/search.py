@@ -5,7 +5,7 @@ bounded number of rows that do not match (`bounded_walk`). So its cost does not 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -80,13 +80,13 @@ replays.
 # ranges, but not with an array, the running statement skips all but a few partitions. Deliveries are created with their
 # event or later.
 _STORED = """
-SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint, p.expires_on
+SELECT p.id, NULL, (SELECT retention_days FROM tenants_tenant WHERE id = %(tenant_id)s)::bigint
 FROM event_payloads p
 WHERE p.tenant_id = %(tenant_id)s AND p.expires_on = ANY(%(days)s::date[]) AND p.id = ANY(%(ids)s::uuid[])
   AND p.expires_on BETWEEN %(first_day)s AND %(last_day)s
 """
 _DELIVERIES_OF_EVENTS = f"""
-SELECT event_id, status, count(*), NULL::date
+SELECT event_id, status, count(*)
 FROM webhook_deliveries
 WHERE {of_tenant("webhook_deliveries")} AND event_id = ANY(%(events)s::uuid[]) AND id >= %(first)s AND id < %(last)s
 GROUP BY event_id, status
@@ -173,13 +173,13 @@ def find(*, tenant_id: UUID, environment: str, event_id: str) -> Event:
 def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[Event]:
     """Set `payload_available` and `delivery_counts` of a tenant's events, for lists. One query reads both.
 
-    An event's body is available while it and its notification are stored and within retention.
+    An event's body is available while its `data` is stored and within retention.
     """
     if not events:
         return events
     days = {event.payload_expires_on for event in events}
     # Keyed by integers, because hashing a UUID runs Python code.
-    stored: dict[tuple[int, date], int] = {}
+    kept_days: dict[int, int] = {}
     counts = {event.id.int: _NO_DELIVERIES.copy() for event in events}
     with bulk_cursor(prepared=True) as cursor:
         cursor.execute(
@@ -187,28 +187,21 @@ def with_stored_state(events: Sequence[Event], *, tenant_id: UUID) -> Sequence[E
             {
                 "tenant_id": tenant_id,
                 "days": list(days),
-                "ids": uuids(
-                    body for event in events for body in (event.id, event.raw_id) if body is not None
-                ),
+                "ids": uuids(event.id for event in events),
                 "first_day": min(days),
                 "last_day": max(days),
                 **_delivery_parameters(events),
             },
         )
-        for row_id, status, value, day in cursor.fetchall():
+        for row_id, status, value in cursor.fetchall():
             if status is None:
-                stored[row_id.int, day] = value
+                kept_days[row_id.int] = value
             else:
                 counts[row_id.int][status] = value
     moment = now()
     for event in events:
-        day, raw_id = event.payload_expires_on, event.raw_id
-        kept_days = stored.get((event.id.int, day))
-        event.payload_available = (
-            kept_days is not None
-            and (raw_id is None or (raw_id.int, day) in stored)
-            and within_retention(event.id, kept_days, moment)
-        )
+        days_kept = kept_days.get(event.id.int)
+        event.payload_available = days_kept is not None and within_retention(event.id, days_kept, moment)
         event.delivery_counts = counts[event.id.int]
     return events
 
@@ -219,7 +212,7 @@ def delivery_counts(events: Sequence[Event], *, tenant_id: UUID) -> dict[UUID, d
     if counts:
         with bulk_cursor(prepared=True) as cursor:
             cursor.execute(_DELIVERIES_OF_EVENTS, {"tenant_id": tenant_id, **_delivery_parameters(events)})
-            for event_id, status, count, _ in cursor.fetchall():
+            for event_id, status, count in cursor.fetchall():
                 counts[event_id][status] = count
     return counts
 

@@ -55,6 +55,10 @@ def notification(event: Envelope) -> bytes:
     event_id = ids.decode(ids.EVENT, event.id)
     time = {"time": ids.milliseconds(event_id) // 1000} if event_id and not list_name else {}
     entry = {"id": head["waba_id"], **time, "changes": [{"value": value, "field": field}]}
+    return _with_entry(entry)
+
+
+def _with_entry(entry: JsonObject) -> bytes:
     return orjson.dumps({"object": "whatsapp_business_account", "entry": [entry]})
 
 
@@ -70,8 +74,9 @@ def _with_list(data: JsonObject, list_name: str | None) -> JsonObject:
 
 
 def _echoes(event: Envelope) -> str:
-    """The field of an echo. Meta uses two."""
-    return "smb_message_echoes" if b"smb_message_echoes" in event.raw else "message_echoes"
+    """The field of an echo. Meta uses two, and mostly the first one."""
+    is_smb = b"smb_message_echoes" in event.raw or not event.has_raw
+    return "smb_message_echoes" if is_smb else "message_echoes"
 
 
 def _replace_media_urls(value: JsonObject) -> None:
@@ -96,8 +101,12 @@ def _replace_media_urls(value: JsonObject) -> None:
 
 def _cut_out(event: Envelope) -> bytes:
     """Cut the event's change out of the notification byte for byte. Used for values that are not objects, or that are
-    nested too deeply to be serialised again.
+    nested too deeply to be serialised again. Without its notification, `data` is the change.
     """
+    if not event.has_raw:
+        return _with_entry(
+            {"id": orjson.loads(event.head)["waba_id"], "changes": [orjson.Fragment(event.data)]}
+        )
     place = _PLACE.match(event.raw_path or "")
     if place is None:
         return event.raw

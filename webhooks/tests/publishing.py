@@ -89,5 +89,9 @@ def make(
 
 
 def readable(*events: Event) -> list[bool]:
-    """For each event, whether its envelope still exists."""
-    return [envelope.load([event.id], tenant_id=event.tenant_id)[event.id] is not None for event in events]
+    """For each event, whether its envelope still exists, with its notification."""
+    stored = [envelope.load([event.id], tenant_id=event.tenant_id)[event.id] for event in events]
+    return [
+        each is not None and each.has_raw is (event.raw_id is not None)
+        for each, event in zip(stored, events, strict=True)
+    ]

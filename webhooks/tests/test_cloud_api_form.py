@@ -23,8 +23,9 @@ from tenants.models import Tenant
 from tests.fixtures import Api, assert_error
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
+from webhooks.events import retention
 from webhooks.events.envelope import EVENT_TYPES, OPERATIONAL_TYPES, Envelope
-from webhooks.models import Delivery, Endpoint
+from webhooks.models import Delivery, Endpoint, Event
 from webhooks.requests import cloud_api_form
 from webhooks.tests.delivering import publish_one
 
@@ -42,12 +43,18 @@ OWN_EVENTS = {
 with_database = pytest.mark.django_db(transaction=True)
 
 
-def stored(draft: Any, raw: bytes) -> Envelope:
-    """An event in the form in which envelopes are read."""
+def stored(draft: Any, raw: bytes, *, is_deleted: bool = False) -> Envelope:
+    """An event in the form in which envelopes are read. Its notification may be deleted."""
     event_id = ids.encode(ids.EVENT, ids.uuid7())
     waba_id = orjson.loads(raw)["entry"][draft.entry].get("id")
     head = orjson.dumps({"id": event_id, "type": draft.type, "waba_id": waba_id})
-    return Envelope(id=event_id, head=head, data=draft.data, raw=raw, raw_path=draft.raw_path)
+    return Envelope(
+        id=event_id,
+        head=head,
+        data=draft.data,
+        raw=b"null" if is_deleted else raw,
+        raw_path=draft.raw_path,
+    )
 
 
 def without_media_urls(data: bytes) -> Any:
@@ -141,6 +148,24 @@ def test_a_change_that_cannot_be_written_again_is_cut_out_of_the_notification() 
     sent = cloud_api_form.notification(stored(draft, body))
     assert change in sent
     assert b"wamid.2" not in sent
+    without_content = orjson.loads(cloud_api_form.notification(stored(draft, body, is_deleted=True)))
+    assert without_content["entry"] == [{"id": "1", "changes": [{"field": "messages"}]}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        text_change(NUMBER, "wamid.1"),
+        {"field": "smb_message_echoes", "value": {"message_echoes": [{"id": "wamid.1", "type": "text"}]}},
+        {"field": "flows", "value": "not an object"},
+    ],
+    ids=["message", "echo", "no object"],
+)
+def test_a_change_is_written_without_its_notification(change: dict[str, Any]) -> None:
+    body = notification((WABA, [change]))
+    ((draft,),) = [each.drafts for each in normalise(body).changes]
+    sent = orjson.loads(cloud_api_form.notification(stored(draft, body, is_deleted=True)))
+    assert sent["entry"] == [{"id": WABA, "changes": [change]}]
 
 
 @pytest.mark.parametrize("name", ["messages__text", "smb_message_echoes__text", "standby__messages"])
@@ -249,6 +274,27 @@ def test_a_notification_arrives_in_the_upstreams_form_with_both_signatures(
     again = receiver.received[-1]
     assert again.body in {got.body for got in received}
     assert_signed(again, rotated["secret"])
+
+
+@with_database
+def test_an_event_outlives_the_erasure_of_another_customer_in_its_notification(
+    api: Api, tenant: Tenant, receiver: Receiver
+) -> None:
+    make(api, receiver)
+    assert api.post("/v1/webhooks", {"url": receiver.url}).status_code == 201
+    number_of(tenant, waba_id=WABA, phone_number_id=NUMBER)
+    post(notification((WABA, [text_change(NUMBER, "wamid.1", "wamid.2")])))
+    retention.expunge(Event.objects.filter(wamid="wamid.1"))
+    dispatcher.run()
+    in_envelope, as_meta = sorted(
+        (got.json for got in receiver.wait_for(2)), key=lambda body: "entry" in body
+    )
+    change = text_change(NUMBER, "wamid.2")
+    assert in_envelope["data"]["message"] == change["value"]["messages"][0]
+    assert (in_envelope["wamid"], in_envelope["raw"], in_envelope["raw_path"]) == ("wamid.2", None, None)
+    assert as_meta["entry"] == [{"id": WABA, "changes": [change]}]
+    states = sorted(Delivery.objects.values_list("status", "last_error"), key=str)
+    assert states == [("dead", "payload_expired")] * 2 + [("delivered", None)] * 2
 
 
 @with_database

@@ -3008,7 +3008,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountAlertData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -3054,7 +3054,7 @@ export interface components {
             data: {
                 [key: string]: unknown;
             };
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -3108,7 +3108,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountSecurityData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -3164,7 +3164,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["AccountUpdateData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -3773,7 +3773,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["BatchCompletedData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -4989,7 +4989,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OptOutData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -7656,7 +7656,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EchoedMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -7728,7 +7728,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["MessageErrorData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -7831,7 +7831,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OldMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -7875,7 +7875,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["InboundMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -7925,7 +7925,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["OutboundMessageData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -8041,7 +8041,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["MessageStatusData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -8122,7 +8122,7 @@ export interface components {
             data: {
                 [key: string]: unknown;
             };
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -8243,7 +8243,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberConnectionData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -8321,7 +8321,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberNameData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -8381,7 +8381,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["NumberQualityData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -10071,7 +10071,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateCategoryData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -10316,7 +10316,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateQualityData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -10388,7 +10388,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TemplateStatusData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -10770,7 +10770,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -10814,7 +10814,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["TokenData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -11006,7 +11006,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["UserPreferenceData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -11126,7 +11126,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["DeliveriesExhaustedData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -11170,7 +11170,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointDisabledData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -11214,7 +11214,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointFailingData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
@@ -11274,7 +11274,7 @@ export interface components {
             dedupe_key: string;
             /** @description The content of the event. Its form depends on the event's type. */
             data: components["schemas"]["EndpointRecoveredData"];
-            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made. */
+            /** @description Meta's whole notification, byte for byte; null for an event that the service itself made, and after another customer in the notification was erased. */
             raw: unknown;
             /** @description The path in `raw` to what this event reports, such as `entry[0].changes[0].value.messages[0]`; null when `raw` is null. */
             raw_path: string | null;
