@@ -28,6 +28,7 @@ from django.db import connections
 from gateway import embedded_addresses
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
+from gateway.valkey import connection as valkey_connection
 from tests import migrated_cluster
 
 # Collecting the tests creates half a million long-lived objects. Garbage collection would only slow it down.
@@ -69,6 +70,9 @@ if "DATABASE_URL" in _STARTED_HERE:
 _database = connections["default"].settings_dict
 _database["CONN_MAX_AGE"] = 0
 _database["OPTIONS"]["pool"] = {"min_size": 0, "max_size": 100, "timeout": 10}
+
+# A busy machine must not turn off the rate limit.
+valkey_connection.QUICK_SECONDS = 5.0
 
 # A slow machine must not fail a property test.
 hypothesis.settings.register_profile(

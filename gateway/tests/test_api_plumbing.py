@@ -1,10 +1,13 @@
 """Every response of the API: error shape, headers, limits, version, rate limit, lists."""
 
+import asyncio
 import io
+import os
 import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -28,10 +31,12 @@ from gateway.api.validation import checked
 from gateway.clock import now
 from gateway.urls import handler500
 from gateway.valkey import connection as valkey_module
+from messaging import pacing
 from tenants import platform_apps, tenant_settings
-from tenants.credentials import api_keys
+from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import Api, assert_error, assert_service_headers
+from tests.raw_server import raw_server
 
 pytestmark = pytest.mark.django_db
 
@@ -397,14 +402,54 @@ def test_one_tenant_of_a_platform_uses_up_its_own_rate_alone(settings: Any) -> N
 
 def test_without_valkey_calls_are_allowed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = redis.Redis.from_url("unix:///nonexistent.sock", retry=None)
-    for module in (
-        "gateway.valkey.token_bucket",
-        "tenants.credentials.key_cache",
-        "tenants.credentials.api_keys",
+    for client in (
+        "gateway.valkey.token_bucket.quick_valkey",
+        "tenants.credentials.key_cache.quick_valkey",
+        "tenants.credentials.key_cache.valkey",
+        "tenants.credentials.api_keys.valkey",
     ):
-        monkeypatch.setattr(f"{module}.valkey", lambda: gone)
+        monkeypatch.setattr(client, lambda: gone)
     assert api.get("/v1/tenant").status_code == 200
     assert valkey_module.valkey() is not gone
+
+
+@pytest.fixture
+def hanging_valkey(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
+    """A Valkey that accepts connections and never answers. Yields a list with an entry for each connection."""
+    connections: list[None] = []
+
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        connections.append(None)
+        while await reader.read(1024):
+            pass
+
+    monkeypatch.setattr(valkey_module, "QUICK_SECONDS", 0.05)
+    monkeypatch.setattr(valkey_module, "ALONE_SECONDS", 600.0)
+    monkeypatch.setattr(valkey_module.LeavesHangingAlone, "alone_until", 0.0)
+    with raw_server(hang) as url:
+        settings.REDIS_URL = url.replace("http", "redis")
+        valkey_module.quick_valkey.cache_clear()
+        yield connections
+    valkey_module.quick_valkey.cache_clear()
+
+
+def test_calls_wait_only_once_for_a_valkey_that_hangs(
+    api: Api, other_api: Api, hanging_valkey: list[None], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    limited = "RateLimit-Limit"
+    for caller in (api, other_api, api, other_api):
+        key_cache.clear_process_cache()
+        limits.allowance.clear()
+        answer = caller.get("/v1/tenant")
+        assert (answer.status_code, limited in answer) == (200, False)
+    pacer = pacing.Pacer(phone_number_id="1", rate=80)
+    assert pacer.turns()
+    assert len(hanging_valkey) == 1
+    settings.REDIS_URL = os.environ["REDIS_URL"]
+    valkey_module.quick_valkey.cache_clear()
+    assert limited not in api.get("/v1/tenant"), "it is left alone for a while"
+    monkeypatch.setattr(valkey_module.LeavesHangingAlone, "alone_until", time.monotonic())
+    assert limited in api.get("/v1/tenant")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,9 +8,11 @@ Valkey Cluster is not supported. Celery's transport and this package's scripts u
 stores these on different servers.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import redis
@@ -104,4 +106,43 @@ def valkey() -> Any:
         socket_timeout=1.0,
         health_check_interval=30,
         retry=redis.retry.Retry(redis.backoff.NoBackoff(), 1),
+    )
+
+
+QUICK_SECONDS = 0.1
+ALONE_SECONDS = 5.0
+
+
+class LeavesHangingAlone(redis.retry.Retry):
+    """Repeats once over a broken connection. After a time-out, every call of the process fails at once for
+    `ALONE_SECONDS`.
+    """
+
+    alone_until: ClassVar = 0.0
+    """A time of `time.monotonic`. The process shares it, because each connection has its own copy of this object."""
+
+    def __init__(self) -> None:
+        super().__init__(redis.backoff.NoBackoff(), 1, (redis.exceptions.ConnectionError,))
+
+    def call_with_retry(self, do: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        if time.monotonic() < LeavesHangingAlone.alone_until:
+            raise redis.exceptions.TimeoutError("Valkey did not answer a moment ago.")
+        try:
+            return super().call_with_retry(do, *args, **kwargs)
+        except (redis.exceptions.TimeoutError, redis.sentinel.MasterNotFoundError):
+            LeavesHangingAlone.alone_until = time.monotonic() + ALONE_SECONDS
+            raise
+
+
+@cache
+def quick_valkey() -> Any:
+    """The process's client for calls that a caller waits for, and that have a path without Valkey. A call to a hanging
+    server fails after `QUICK_SECONDS`, and further calls at once.
+    """
+    return client(
+        settings.REDIS_URL,
+        socket_connect_timeout=QUICK_SECONDS,
+        socket_timeout=QUICK_SECONDS,
+        health_check_interval=30,
+        retry=LeavesHangingAlone(),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.valkey.connection import valkey
+from gateway.valkey.connection import quick_valkey
 
 _SCRIPT: Final = """
 local now = redis.call('TIME')
@@ -65,7 +65,7 @@ def take(key: str, *, rate: float, burst: int, owed: int = 0) -> BucketAnswer:
     many as the bucket has. Raises `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached. The
     caller then decides whether to allow the call.
     """
-    return answer_of(valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
+    return answer_of(quick_valkey().eval(*taking(key, rate=rate, burst=burst, owed=owed)))
 
 
 def taking(key: str, *, rate: float, burst: int, owed: int = 0) -> ScriptCall:
@@ -85,7 +85,7 @@ def reserve(key: str, *, rate: float, tokens: int, at_most_ahead: float) -> floa
     Never rejects a call, but the bucket's debt never exceeds `at_most_ahead` seconds. Raises
     `gateway.valkey.connection.VALKEY_UNAVAILABLE` when Valkey cannot be reached, so that the caller decides.
     """
-    wait_us: Any = valkey().eval(*reserving(key, rate=rate, tokens=tokens, at_most_ahead=at_most_ahead))
+    wait_us: Any = quick_valkey().eval(*reserving(key, rate=rate, tokens=tokens, at_most_ahead=at_most_ahead))
     return float(wait_us) / 1e6
 
 

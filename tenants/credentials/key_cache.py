@@ -25,7 +25,7 @@ from gateway.clock import now
 from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
 from gateway.roles import KeyScope, known_scopes
 from gateway.valkey.channel import Channel
-from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from gateway.valkey.connection import VALKEY_UNAVAILABLE, quick_valkey, valkey
 from gateway.valkey.write_behind import Debounced
 from tenants.models import ApiKey, Tenant
 
@@ -108,22 +108,26 @@ class Mirror(Generic[Facts]):
         if facts is None:
             facts = self.read(name)
             if facts is not None and not self._changed_since(changes, name):
-                self.put(name, facts)
+                self.put(name, facts, quick=True)
         if facts is not None:
             self.remember(name, facts, read_after=changes)
         return facts
 
-    def put(self, name: str, facts: Facts) -> None:
-        """Write an entry to Valkey. An unavailable Valkey raises nothing, because readers fall back to the database."""
+    def put(self, name: str, facts: Facts, *, quick: bool = False) -> None:
+        """Write an entry to Valkey. An unavailable Valkey raises nothing, because readers fall back to the database.
+
+        With `quick`, the write is left out while Valkey hangs. A change of an entry waits for Valkey.
+        """
         entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
         try:
-            valkey().set(self.prefix + name, entry, ex=EXPIRY_SECONDS)
+            client = quick_valkey() if quick else valkey()
+            client.set(self.prefix + name, entry, ex=EXPIRY_SECONDS)
         except VALKEY_UNAVAILABLE as error:
             log.warning("mirror_write_missed", error=type(error).__name__)
 
     def _from_valkey(self, name: str) -> Facts | None:
         try:
-            entry = valkey().get(self.prefix + name)
+            entry = quick_valkey().get(self.prefix + name)
         except VALKEY_UNAVAILABLE as error:
             log.warning("mirror_read_missed", error=type(error).__name__)
             return None

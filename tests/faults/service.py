@@ -5,11 +5,12 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -253,7 +254,7 @@ class Postgres(_Server):
 
 
 class Valkey(_Server):
-    """A Valkey, which starts empty. A test can flush it."""
+    """A Valkey, which starts empty. A test can flush and freeze it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -267,6 +268,15 @@ class Valkey(_Server):
         """Delete everything."""
         with contextlib.closing(redis.Redis.from_url(self.url)) as client:
             client.flushall()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the process, so that it accepts connections and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
 
 def database_url() -> str:
