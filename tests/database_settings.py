@@ -1,6 +1,6 @@
 """Changes the settings of the database for all threads of this process, such as to stop it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -44,3 +44,31 @@ def without_database() -> Iterator[None]:
     soon = options["pool"] | {"timeout": 0.2, "reconnect_timeout": 0.1}
     with connected_with(HOST="/nonexistent", OPTIONS=options | {"pool": soon}):
         yield
+
+
+@contextmanager
+def read_only_for(times: int, writes: str, *, when: str = "") -> Iterator[Callable[[], int]]:
+    """Reject the first statements that write, as a former primary does after a fail-over.
+
+    `writes` names the statements, such as `UPDATE ON tenants_tenant`. With `when`, only those count that write a row
+    with this condition. Yields a function that counts the rejected and accepted statements.
+    """
+    for_each = f"FOR EACH ROW WHEN ({when})" if when else "FOR EACH STATEMENT"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF nextval('refusals') <= {times} THEN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END IF;"
+            f" RETURN NEW; END $$; CREATE TRIGGER refuse BEFORE {writes} {for_each} EXECUTE FUNCTION refuse()"
+        )
+
+    def counted() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT last_value * is_called::int FROM refusals")
+            return int(cursor.fetchone()[0])
+
+    try:
+        yield counted
+        assert counted() >= times, "nothing was rejected"
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE; DROP SEQUENCE refusals")

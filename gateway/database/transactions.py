@@ -104,13 +104,14 @@ def _limit(
 
 # --- Exceptions of a statement: those of an unavailable database, and those that concern one row.
 
-DATABASE_UNAVAILABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout)
+_UNAVAILABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout)
 """Unreachable, restarting, out of disk, or no free pooled connection in time. Postgres raises some of these for an
-error of one statement too: see `concerns_all`.
+error of one statement too: see `concerns_all`. Private, because a caller that caught them would miss the other errors
+of `is_outage`.
 """
 if settings.DATABASE_IS_DISTRIBUTED:
     # Citus raises this error when a node fails within a transaction.
-    DATABASE_UNAVAILABLE += (InternalError,)
+    _UNAVAILABLE += (InternalError,)
 _OF_A_MOMENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled)
 """Errors of a lock or a time-out. The same statement may succeed later."""
 _OF_ONE_STATEMENT = (errors.ProgramLimitExceeded, errors.StatementTooComplex, *_OF_A_MOMENT)
@@ -122,8 +123,10 @@ is still being restored, and on a pooler's connection whose `search_path` anothe
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database is unreachable, read-only, or shows no tables."""
-    return isinstance(error, DATABASE_UNAVAILABLE) or isinstance(error.__cause__, _OF_THE_DATABASE)
+    """Whether the database is unreachable, read-only, or shows no tables. The only test for it: a caller catches every
+    exception, and raises those that are no outage.
+    """
+    return isinstance(error, _UNAVAILABLE) or isinstance(error.__cause__, _OF_THE_DATABASE)
 
 
 def concerns_all(error: BaseException) -> bool:

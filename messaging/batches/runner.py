@@ -19,7 +19,7 @@ import structlog
 from django.db import close_old_connections, connection
 
 from gateway.database.live_workers import DeadWorkers, Registration
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields, is_outage
+from gateway.database.transactions import error_fields, is_outage
 from gateway.monitoring import tracing
 from gateway.upstream.calls import AsyncPool
 from messaging.batches import held_batch
@@ -166,7 +166,9 @@ class Runner:
             if self.dead_workers.is_due:
                 await self.in_database(0, held_batch.end_leases_of_dead, self.dead_workers)
             return await self.in_database(0, held_batch.claim_batches, room, self.registration.holder)
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             log.warning("batches_not_claimed", **error_fields(error))
             return []
 

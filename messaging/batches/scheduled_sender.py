@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 
 from gateway import ids
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.upstream.calls import AsyncPool, GraphAnswer
 from messaging.batches import held_batch
 from messaging.batches.held_batch import Outcome
@@ -148,7 +148,9 @@ class ScheduledSends:
                 self._start(more)
                 is_due = bool(more)
             self._start(claimed)
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             log.warning("scheduled_not_claimed", **error_fields(error))
             return False
         return batch_is_due

@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 
 from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields, is_outage
+from gateway.database.transactions import error_fields, is_outage
 from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.calls import (
     AppSecretRefused,
@@ -405,7 +405,9 @@ def question_token(number: Sender) -> None:
     """Schedule a check of a token that the upstream rejected. Runs in its own thread."""
     try:
         tokens.question(waba_id=number.waba_id, token=number.token)
-    except DATABASE_UNAVAILABLE as error:
+    except Exception as error:
+        if not is_outage(error):
+            raise
         log.warning("token_not_questioned", **error_fields(error))
     finally:
         connection.close()

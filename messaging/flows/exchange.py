@@ -27,7 +27,7 @@ from gateway.api.errors import NotFound, Reply
 from gateway.api.event_loop import ThreadPool
 from gateway.api.limits import Bulkhead
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import is_outage
 from gateway.outbound.client import Outbound
 from messaging.models import FlowEndpoint
 from tenants.models import Tenant
@@ -112,7 +112,9 @@ class FlowExchange:
             reply, error = await self._forwarded(opened)
         try:
             await self._threads.run(_record, endpoint_id, error)
-        except DATABASE_UNAVAILABLE as failure:
+        except Exception as failure:
+            if not is_outage(failure):
+                raise
             log.warning("flow_exchange_not_recorded", error=type(failure).__name__)
         return reply
 

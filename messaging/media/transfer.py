@@ -17,7 +17,7 @@ from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from gateway.api.attachments import attach
 from gateway.api.errors import MetaUnreachable, NotFound
 from gateway.database.statements import run
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.upstream.blocking_client import Stream
 from gateway.upstream.calls import GraphAnswer, UpstreamUnreachable, Verdict, classify, passed_through
 from gateway.upstream.media import MediaGraph, UnexpectedAddress
@@ -97,7 +97,9 @@ def delete(
         media = known_nodes.Media(tenant_id, environment, media_id, number.phone_number_id)
         try:
             run(known_nodes.record_media_deletion(media))
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             # The file is deleted. Without the record, only the reason in a later 404 is less exact.
             log.warning("media_deletion_not_noted", **error_fields(error))
     return passed_through(answer, verdict)

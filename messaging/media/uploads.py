@@ -16,7 +16,7 @@ from rest_framework.request import Request
 
 from gateway.api.errors import InvalidRequest, PayloadTooLarge
 from gateway.database.statements import run
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.upstream.calls import passed_through
 from messaging import known_nodes
 from messaging.media.transfer import graph_of, verdict_of
@@ -85,7 +85,9 @@ def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, s
                     [known_nodes.Media(tenant_id, number.environment, media_id, number.phone_number_id)]
                 )
             )
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             # The upload has succeeded. The record is not essential, because a caller can name the number with `from`.
             log.warning("media_not_noted", **error_fields(error))
     return response

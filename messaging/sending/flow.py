@@ -23,7 +23,7 @@ from gateway.api import event_loop, limits
 from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
 from gateway.upstream.calls import (
@@ -128,15 +128,15 @@ class SendRuntime:
             self._idle.put_nowait(LoopConnection())
 
     async def find_sender(self, query: SenderQuery) -> Sender | None:
-        """Look up the sending number. None for an unknown number. Raises `DATABASE_UNAVAILABLE`."""
+        """Look up the sending number. None for an unknown number. Raises an error of `is_outage`."""
         return await self._senders.do(query)
 
     async def read(self, statements: Statements[Result]) -> Result:
-        """Run statements, each in its own transaction. Raises `DATABASE_UNAVAILABLE`."""
+        """Run statements, each in its own transaction. Raises an error of `is_outage`."""
         return await self._on_own_connection(lambda connection: connection.run_each(statements))
 
     async def write(self, statements: Statements[Result]) -> Result:
-        """Run statements in one transaction, committed when this returns. Raises `DATABASE_UNAVAILABLE`."""
+        """Run statements in one transaction, committed when this returns. Raises an error of `is_outage`."""
         return await self._on_own_connection(lambda connection: connection.run(statements))
 
     async def publish(self, tenant_id: UUID, event: NewEvent) -> None:
@@ -357,17 +357,17 @@ async def _record(
                     _marked.add(tenant_id)
             journal.recorded(slot)
             return
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                # Catches any error: the message is on its way, and an error would make the caller send it again.
+                log.exception("send_not_recorded", http_status=reply.status)
+                break
             # Retries do not wait for other sends, because waiting would leave time for fewer retries.
             together = False
             if time.monotonic() > gives_up_at:
                 log.error("send_not_recorded", http_status=reply.status, **error_fields(error))
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
-        except Exception:
-            # Catches any error: the message is on its way, and an error would make the caller send it again.
-            log.exception("send_not_recorded", http_status=reply.status)
-            break
     if outcome.event is not None:
         journal.leave(slot)
     else:

@@ -36,6 +36,7 @@ from phone_numbers.sandbox import control
 from phone_numbers.senders_and_owners import Sender
 from phone_numbers.tests.conftest import verified_endpoint
 from tenants.models import Tenant
+from tests.database_settings import read_only_for
 from tests.fixtures import Api, assert_error, in_threads
 from tests.free_ports import free_port
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -481,27 +482,19 @@ def test_a_claim_whose_answer_was_lost_with_the_database_is_reported_and_nothing
     assert Event.objects.filter(type="message.outbound").count() == 30
 
 
-@pytest.fixture
-def read_only_for_a_moment() -> Iterator[None]:
-    """The database acts like a read-only standby: it rejects the first three statements that record a message."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF nextval('refusals') <= 3 THEN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END IF;"
-            " RETURN NEW; END $$;"
-            "CREATE TRIGGER refuse BEFORE UPDATE ON messaging_batchitem FOR EACH ROW"
-            " WHEN (NEW.status = 'accepted') EXECUTE FUNCTION refuse()"
-        )
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION refuse CASCADE; DROP SEQUENCE refusals")
-
-
+@pytest.mark.parametrize(
+    ("times", "writes", "when"),
+    [(3, "UPDATE ON messaging_batchitem", "NEW.status = 'accepted'"), (1, "UPDATE ON messaging_batch", "")],
+    ids=["items", "batches"],
+)
 def test_what_was_sent_while_the_database_takes_no_writes_is_recorded_as_sent(
-    api: Api, fast: PhoneNumber, read_only_for_a_moment: None
+    api: Api, fast: PhoneNumber, monkeypatch: pytest.MonkeyPatch, times: int, writes: str, when: str
 ) -> None:
+    monkeypatch.setattr(runner, "QUIET_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 0.5)
     batch_id = create(api, fast, 2)
-    runner.run()
+    with read_only_for(times, writes, when=when):
+        runner.run()
     assert (row(batch_id).accepted, row(batch_id).failed) == (2, 0)
 
 

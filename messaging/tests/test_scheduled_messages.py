@@ -32,6 +32,7 @@ from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import Sender
 from tenants.models import Tenant
+from tests.database_settings import read_only_for
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload
@@ -114,6 +115,18 @@ def test_it_is_sent_once_at_its_time_and_says_what_came_of_it(
     assert bytes(ScheduledMessage.objects.get().body) == b""
     tenant.refresh_from_db()
     assert tenant.test_message_sent
+
+
+def test_it_is_sent_after_the_database_took_no_writes_for_a_moment(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LINGER_SECONDS", 0.5)
+    schedule_one(api, number)
+    let_time_come()
+    with read_only_for(1, "UPDATE ON messaging_scheduledmessage"):
+        runner.run()
+    assert len(received(simulator, number)) == 1
+    assert ScheduledMessage.objects.get().status == "accepted"
 
 
 def test_a_running_service_sends_it_when_its_time_comes_and_not_before(

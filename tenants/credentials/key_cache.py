@@ -22,7 +22,7 @@ from django.db import connection
 from gateway.api import authentication
 from gateway.api.authentication import TenantFacts
 from gateway.clock import now
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.roles import KeyScope, known_scopes
 from gateway.valkey.channel import Channel
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, quick_valkey, valkey
@@ -327,7 +327,9 @@ def _refresh_ageing() -> None:
         _ageing.clear()
     try:
         remember_many(ageing)
-    except DATABASE_UNAVAILABLE as error:
+    except Exception as error:
+        if not is_outage(error):
+            raise
         log.warning("keys_not_refreshed", keys=len(ageing), **error_fields(error))
     finally:
         connection.close()

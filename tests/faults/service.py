@@ -20,7 +20,7 @@ import redis
 from django.db import connection
 
 from gateway import embedded_addresses
-from gateway.database.transactions import DATABASE_UNAVAILABLE
+from gateway.database.transactions import is_outage
 from gateway.local_run import embedded_servers, processes
 from gateway.local_run.process_group import ProcessGroup
 from phone_numbers.models import PhoneNumber
@@ -293,7 +293,9 @@ def wait_until(holds: Callable[[], Any], what: str, *, seconds: float = READY_SE
         try:
             if holds():
                 return
-        except DATABASE_UNAVAILABLE:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             connection.close()
         assert time.monotonic() < deadline, what
         time.sleep(0.02 if time.monotonic() < began + 0.5 else 0.1)

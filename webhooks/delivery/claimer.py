@@ -19,7 +19,7 @@ from django.conf import settings
 
 from gateway.database.live_workers import GRACE_SECONDS, DeadWorkers, Registration
 from gateway.database.statements import LoopConnection, Statements
-from gateway.database.transactions import DATABASE_UNAVAILABLE, error_fields
+from gateway.database.transactions import error_fields, is_outage
 from gateway.valkey import connection
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
 from webhooks import wake_up
@@ -168,7 +168,9 @@ class Claimer:
         """End the leases of deliveries that were not sent. If this fails, the leases run out."""
         try:
             await self._connection.run(releasing(waiting))
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                raise
             log.warning("release_failed", rows=len(waiting), **error_fields(error))
 
     async def close(self) -> None:
@@ -181,11 +183,12 @@ class Claimer:
         """Run a claim. None, after a pause, when the claim fails."""
         try:
             return await run(statements)
-        except DATABASE_UNAVAILABLE as error:
-            log.warning("claim_failed", **error_fields(error))
-        except Exception:
-            # A failed claim must not stop the recorder, which has outcomes to store.
-            log.exception("claim_crashed")
+        except Exception as error:
+            if is_outage(error):
+                log.warning("claim_failed", **error_fields(error))
+            else:
+                # A failed claim must not stop the recorder, which has outcomes to store.
+                log.exception("claim_crashed")
         self.must_look = True
         await asyncio.sleep(PAUSE_SECONDS)
         return None

@@ -20,7 +20,7 @@ from django.db import connection, transaction
 
 from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import LoopConnection, Statements, id_range, run, uuids
-from gateway.database.transactions import DATABASE_UNAVAILABLE, concerns_all, error_fields
+from gateway.database.transactions import concerns_all, error_fields, is_outage
 from gateway.outbound.client import Answer
 from webhooks.delivery import monitoring
 from webhooks.delivery.retries_and_attempt_log import KEPT_ANSWERS, KEPT_ATTEMPTS, Decision
@@ -413,13 +413,13 @@ class Recorder:
         self._evaluates_now = False
         try:
             to_disable = await self._database.run(evaluating(outcomes))
-        except DATABASE_UNAVAILABLE as error:
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("outcomes_not_evaluated", rows=len(outcomes))
+                return
             log.warning("evaluation_failed", rows=len(outcomes), **error_fields(error))
             self._unevaluated = outcomes[-MOST_UNEVALUATED:]
             self._evaluate_later()
-            return
-        except Exception:
-            log.exception("outcomes_not_evaluated", rows=len(outcomes))
             return
         self._evaluated_at = time.monotonic()
         if to_disable:
@@ -437,7 +437,9 @@ def _count(batch: Sequence[Outcome]) -> None:
 def _disable(endpoints: Mapping[UUID, Disabling]) -> None:
     try:
         disable(endpoints)
-    except DATABASE_UNAVAILABLE as error:
+    except Exception as error:
+        if not is_outage(error):
+            raise
         log.warning("disable_failed", **error_fields(error))
     finally:
         connection.close()

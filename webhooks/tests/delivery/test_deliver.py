@@ -15,6 +15,7 @@ from standardwebhooks.webhooks import Webhook
 from gateway import ids
 from gateway.clock import now
 from tenants.models import Tenant
+from tests.database_settings import read_only_for
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
@@ -106,6 +107,20 @@ def test_a_gone_endpoint_is_disabled(tenant: Tenant, endpoint: dict[str, Any], r
     assert Endpoint.objects.get().status == "disabled"
     publish_one(tenant, "k2")
     assert Delivery.objects.count() == 1
+
+
+def test_an_endpoint_that_cannot_be_disabled_loses_no_outcome(
+    tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
+) -> None:
+    receiver.answer = lambda request: web.Response(status=410)
+    publish_one(tenant)
+    with read_only_for(1, "INSERT ON tenants_auditentry"):
+        dispatcher.run()
+        assert Endpoint.objects.get().status == "active"
+        publish_one(tenant, "k2")
+        dispatcher.run()
+    assert set(Delivery.objects.values_list("status", "attempts")) == {("dead", 1)}
+    assert Endpoint.objects.get().status == "disabled"
 
 
 def test_an_event_goes_only_to_endpoints_that_want_it(

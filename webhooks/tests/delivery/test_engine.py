@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,7 @@ from gateway.outbound import addresses
 from gateway.outbound.addresses import UnknownNameError
 from gateway.role_loop import LoopThread
 from tenants.models import Tenant
+from tests.database_settings import read_only_for
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
 from webhooks import wake_up
@@ -177,6 +179,40 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_releases_the_rest(
     dispatcher.run()
     assert Delivery.objects.filter(status="delivered").count() == 6
     assert len(receiver.received) == 6
+
+
+def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
+    tenant: Tenant,
+    endpoint: dict[str, Any],
+    receiver: Receiver,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.DELIVERY_CONCURRENCY = 2
+    monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
+    released = "OLD.leased_until IS NOT NULL AND NEW.leased_until IS NULL AND NEW.status = 'pending'"
+    for number in range(6):
+        publish_one(tenant, f"k{number}")
+    with read_only_for(1, "UPDATE ON webhook_deliveries", when=released) as count:
+
+        async def stop(request: Received) -> web.Response:
+            dispatcher.stop()
+            while await asyncio.to_thread(in_thread, count) < 1:
+                await asyncio.sleep(0.01)
+            return web.Response()
+
+        receiver.answer = stop
+        dispatcher.run()
+        assert Delivery.objects.filter(status="delivered").count() == len(receiver.received)
+
+
+def in_thread(count: Callable[[], int]) -> int:
+    """Count in a thread, and close its connection."""
+    try:
+        return count()
+    finally:
+        connection.close()
 
 
 def test_what_waited_too_long_for_its_turn_is_left_to_its_lease(
