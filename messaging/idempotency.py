@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 from django.conf import settings
@@ -30,10 +30,10 @@ _KEY = re.compile(r"[!-~]{1,255}")
 # One statement claims the key: it inserts a row, or takes over a row older than 24 hours.
 _BEGIN = """
 INSERT INTO messaging_idempotencyrecord (tenant_id, environment, key, path, body_hash, started_at, headers)
-VALUES (%s, %s, %s, %s, %s, now(), '{}')
+VALUES (%s, %s, %s, %s, %s, now(), jsonb_build_object('claim', %s::text))
 ON CONFLICT (tenant_id, environment, key) DO UPDATE
 SET path = excluded.path, body_hash = excluded.body_hash, started_at = excluded.started_at, status = NULL,
-    headers = '{}', body = NULL
+    headers = excluded.headers, body = NULL
 WHERE excluded.started_at - messaging_idempotencyrecord.started_at > make_interval(secs => %s)
 RETURNING started_at
 """
@@ -46,9 +46,10 @@ _COMPLETE = """
 UPDATE messaging_idempotencyrecord SET status = %s, headers = %s::text::jsonb, body = %s
 WHERE tenant_id = %s AND environment = %s AND key = %s AND status IS NULL
 """
+# A repeated release must not end the claim of a request that came after the first release.
 _RELEASE = """
 DELETE FROM messaging_idempotencyrecord
-WHERE tenant_id = %s AND environment = %s AND key = %s AND status IS NULL
+WHERE tenant_id = %s AND environment = %s AND key = %s AND status IS NULL AND headers->>'claim' = %s
 """
 
 
@@ -92,6 +93,8 @@ class KeyUse:
     key: str = field(repr=False)
     path: str
     body_hash: bytes = field(repr=False)
+    claim: str = field(default_factory=lambda: uuid4().hex, repr=False)
+    """Identifies the claim of this use. Until the reply is stored, it is in the record's `headers`."""
 
 
 Earlier = Reply | ServiceError
@@ -141,7 +144,7 @@ def beginning(use: KeyUse) -> Statements[Earlier | None]:
     """Claim the key. Returns None on success, or the reply or error of an earlier use."""
     owned = yield (
         _BEGIN,
-        [use.tenant_id, use.environment, use.key, use.path, use.body_hash, WINDOW.total_seconds()],
+        [use.tenant_id, use.environment, use.key, use.path, use.body_hash, use.claim, WINDOW.total_seconds()],
     )
     if owned:
         return None
@@ -160,7 +163,7 @@ def completing(use: KeyUse, reply: Reply) -> Statements[None]:
 
 def releasing(use: KeyUse) -> Statements[None]:
     """Release a claimed key, because the message was certainly not sent. The next request may use the key."""
-    yield _RELEASE, [use.tenant_id, use.environment, use.key]
+    yield _RELEASE, [use.tenant_id, use.environment, use.key, use.claim]
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

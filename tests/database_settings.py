@@ -58,7 +58,8 @@ def read_only_for(times: int, writes: str, *, when: str = "") -> Iterator[Callab
         cursor.execute(
             "CREATE SEQUENCE refusals; CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" IF nextval('refusals') <= {times} THEN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END IF;"
-            f" RETURN NEW; END $$; CREATE TRIGGER refuse BEFORE {writes} {for_each} EXECUTE FUNCTION refuse()"
+            " RETURN coalesce(NEW, OLD); END $$;"
+            f"CREATE TRIGGER refuse BEFORE {writes} {for_each} EXECUTE FUNCTION refuse()"
         )
 
     def counted() -> int:
@@ -68,7 +69,7 @@ def read_only_for(times: int, writes: str, *, when: str = "") -> Iterator[Callab
 
     try:
         yield counted
-        assert counted() >= times, "nothing was rejected"
+        assert counted(), "nothing was rejected"
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP FUNCTION refuse CASCADE; DROP SEQUENCE refusals")

@@ -209,6 +209,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
                 sent=outgoing,
                 idempotency_key=use.key if use else None,
                 traceparent=tracing.current(),
+                claim=use.claim if use else "",
             )
         )
     except ServiceError:
@@ -332,14 +333,24 @@ async def _record(
     """Commit the event and the key's outcome. Retries while the database is unavailable; a second commit has no effect.
 
     If the database stays unavailable, the caller still gets the upstream's answer. The message is on its way, and any
-    other answer would make the caller send it again. The replay of the journal creates the event later.
+    other answer would make the caller send it again. The replay of the journal commits later.
     """
     answer, reply = outcome.answer, outcome.reply
-    if outcome.event is not None and answer is not None:
+    is_accepted = is_left = outcome.event is not None
+    if is_accepted or use is not None:
         try:
             slot.answered(
-                journal.Answered(answer.status, answer.body, reply.status, dict(reply.headers), reply.body)
+                journal.Answered(
+                    answer.status if answer else 0,
+                    answer.body if answer else b"",
+                    reply.status,
+                    dict(reply.headers),
+                    reply.body,
+                    is_accepted,
+                    outcome.is_stored,
+                )
             )
+            is_left = True
         except OSError as error:
             log.error("send_journal_unwritable", error=error.strerror, errno=error.errno)
     gives_up_at = time.monotonic() + RECORD_PATIENCE_SECONDS
@@ -368,7 +379,7 @@ async def _record(
                 log.error("send_not_recorded", http_status=reply.status, **error_fields(error))
                 break
             await asyncio.sleep(RECORD_AGAIN_SECONDS)
-    if outcome.event is not None:
+    if is_left:
         journal.leave(slot)
     else:
         journal.recorded(slot)

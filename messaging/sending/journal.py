@@ -1,14 +1,15 @@
 """The send journal: entries on the local disk from which the event of an interrupted send can be created.
 
 An entry exists from before the upstream call until the commit. So a send that the upstream accepted always gets its
-`message.outbound`. If its process is killed, or Postgres is unavailable for longer than a caller can wait, any web
-process of the same host replays the journal.
+`message.outbound`, and the Idempotency-Key of each send its answer, or its release if nothing was sent. If its process
+is killed, or Postgres is unavailable for longer than a caller can wait, any web process of the same host replays the
+journal.
 
 A send holds one slot: a file in `DATA_DIR/sends` that the process has locked. The lock ends with the process, so an
 entry in an unlocked file was abandoned. Entries contain the message and are encrypted (AES-GCM, a key per file derived
-from `ENCRYPTION_KEYS`). There is no fsync before the call, because it would take longer than the rest of the send. So
-a killed process loses no entries, but a power failure loses the entries of the last seconds. An entry left to the
-replay is fsynced before its caller gets an answer.
+from `ENCRYPTION_KEYS`). There is no fsync before the call, because it would take longer than the rest of the send. So a
+killed process loses no entries, but a power failure loses the entries of the last seconds. An entry left to the replay
+is fsynced before its caller gets an answer.
 """
 
 import fcntl
@@ -46,6 +47,8 @@ class Begun(msgspec.Struct, array_like=True):
     sent: bytes
     idempotency_key: str | None
     traceparent: str | None = None
+    claim: str = ""
+    """The `claim` of the key's use."""
 
     def __repr__(self) -> str:
         return type_alone(self)
@@ -59,6 +62,10 @@ class Answered(msgspec.Struct, array_like=True):
     reply_status: int
     reply_headers: dict[str, str]
     reply_body: bytes
+    is_accepted: bool = True
+    """Whether the upstream accepted the message, so that the send has an event."""
+    is_stored: bool = True
+    """Whether the reply is stored for the key. Otherwise the key is released."""
 
     def __repr__(self) -> str:
         return type_alone(self)

@@ -1,9 +1,10 @@
 """Replay of the send journal: creates the events of abandoned entries (`journal.py`).
 
-Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with the
-upstream's answer yields the event that its send would have created. The dedupe key is also the same, so the event is
-stored once. An entry without an answer belongs to a send that the end of its process interrupted. Its event has the
-outcome "unknown", like the event of an interrupted batch item.
+Every web process replays at its start and then every half minute, or sooner while entries are left. An entry with an
+answer yields what its send would have stored: the event, if the upstream accepted the message, and the answer or the
+release of the Idempotency-Key. The dedupe key is also the same, so the event is stored once. An entry without an answer
+belongs to a send that the end of its process interrupted. Its event has the outcome "unknown", like the event of an
+interrupted batch item.
 """
 
 import threading
@@ -95,13 +96,15 @@ def _replay(slot: Slot) -> None:
         throughput_level=None,
         coexistence=False,
     )
-    event = outbound_event(
-        number=number,
-        sent=begun.sent,
-        response=answered.response if answered else outcome_unknown({"reason": "interrupted"}),
-        http_status=answered.http_status if answered else None,
-        id=begun.event_id,
-    )
+    event = None
+    if answered is None or answered.is_accepted:
+        event = outbound_event(
+            number=number,
+            sent=begun.sent,
+            response=answered.response if answered else outcome_unknown({"reason": "interrupted"}),
+            http_status=answered.http_status if answered else None,
+            id=begun.event_id,
+        )
     with tracing.continued(begun.traceparent), transaction.atomic():
         fresh = run(recording(begun.tenant_id, event, *_key(begun, answered)))
     if fresh:
@@ -110,13 +113,16 @@ def _replay(slot: Slot) -> None:
 
 
 def _key(begun: Begun, answered: Answered | None) -> tuple[KeyUse | None, Reply | None]:
-    """The key and the reply to store for it. Both are None for an entry without an answer, because the idempotency
-    record itself already shows the interruption.
+    """The key and the reply to store for it, or None for the reply if the key is released. Both are None for an entry
+    without an answer, because the idempotency record itself already shows the interruption.
     """
     if begun.idempotency_key is None or answered is None:
         return None, None
-    use = KeyUse(begun.tenant_id, begun.environment, begun.idempotency_key, path="", body_hash=b"")
-    return use, Reply(answered.reply_status, answered.reply_headers, answered.reply_body)
+    use = KeyUse(
+        begun.tenant_id, begun.environment, begun.idempotency_key, path="", body_hash=b"", claim=begun.claim
+    )
+    reply = Reply(answered.reply_status, answered.reply_headers, answered.reply_body)
+    return use, reply if answered.is_stored else None
 
 
 def _run() -> None:

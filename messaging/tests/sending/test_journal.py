@@ -14,7 +14,10 @@ from django.conf import settings
 from django.db import OperationalError
 from psycopg.errors import LockNotAvailable
 
+from gateway.database.statements import run
 from gateway.ids import uuid7
+from messaging import idempotency
+from messaging.idempotency import KeyUse
 from messaging.models import IdempotencyRecord
 from messaging.sending import flow, journal, journal_replay
 from messaging.sending.flow import SendRuntime
@@ -22,6 +25,7 @@ from messaging.sending.journal import Answered, Begun, Slot
 from messaging.tests.sending.test_send import sent_bodies, text
 from phone_numbers.models import PhoneNumber
 from tenants.models import Tenant
+from tests.database_settings import read_only_for
 from tests.fixtures import Api, assert_error, wait_until
 from tests.simulated import RunningSimulator
 from webhooks.models import Event, EventPayload
@@ -35,7 +39,7 @@ def _own_directory(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(journal, "_slots", journal._Slots())
 
 
-def begun(tenant: Tenant, number: PhoneNumber, *, key: str | None = None) -> Begun:
+def begun(tenant: Tenant, number: PhoneNumber, *, key: str | None = None, claim: str = "") -> Begun:
     return Begun(
         event_id=uuid7(),
         tenant_id=tenant.id,
@@ -45,6 +49,7 @@ def begun(tenant: Tenant, number: PhoneNumber, *, key: str | None = None) -> Beg
         digits=number.digits,
         sent=b'{"to":"919812345678","type":"text"}',
         idempotency_key=key,
+        claim=claim,
     )
 
 
@@ -179,6 +184,52 @@ def test_a_database_that_stays_away_keeps_no_caller_waiting_and_loses_no_event(
     again = api.post("/v1/messages", text(number), Idempotency_Key="k")
     assert (again.content, again["Idempotent-Replayed"]) == (first.content, "true")
     assert len(sent_bodies(simulator, number)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "again"),
+    [
+        ({"action": "error", "code": 131030}, 400, (400, "true", 1)),
+        ({"action": "error", "code": 130429}, 429, (200, None, 2)),
+        ({"action": "reset", "when": "after"}, 502, (502, "true", 1)),
+    ],
+    ids=["refused", "throttled", "unknown"],
+)
+def test_a_key_gets_its_answer_or_is_released_after_an_outage(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+    status: int,
+    again: tuple[int, str | None, int],
+) -> None:
+    monkeypatch.setattr(flow, "RECORD_PATIENCE_SECONDS", 0.3)
+    simulator.faults({**fault, "times": 1, "match": {"path": "/messages$"}})
+    writes = "UPDATE OR DELETE ON messaging_idempotencyrecord"
+    with read_only_for(1_000_000, writes, when="OLD.status IS NULL"):
+        first = api.post("/v1/messages", text(number), Idempotency_Key="k")
+        assert first.status_code == status
+        assert not journal_replay.replay()
+    assert journal_replay.replay()
+    assert (Event.objects.count(), files()) == (0, [])
+    repeated = api.post("/v1/messages", text(number), Idempotency_Key="k")
+    sent = len(sent_bodies(simulator, number))
+    assert (repeated.status_code, repeated.get("Idempotent-Replayed"), sent) == again
+
+
+def test_a_late_release_of_a_key_does_not_end_the_claim_of_the_next_request(
+    tenant: Tenant, number: PhoneNumber
+) -> None:
+    first, second = (KeyUse(tenant.id, "live", "k", "/v1/messages", b"hash") for _ in range(2))
+    run(idempotency.beginning(first))
+    slot = journal.begin(begun(tenant, number, key="k", claim=first.claim))
+    slot.answered(Answered(429, b"{}", 429, {}, b"{}", is_accepted=False, is_stored=False))
+    run(idempotency.releasing(first))
+    assert run(idempotency.beginning(second)) is None
+    abandon(slot)
+    assert journal_replay.replay()
+    assert isinstance(run(idempotency.earlier(second)), idempotency.InProgress)
 
 
 def test_a_send_that_no_row_can_hold_is_answered_and_kept(
