@@ -223,4 +223,4 @@ def number_of_media(*, tenant_id: UUID, environment: str, media_id: str) -> str 
 
 def prune_media() -> int:
     """Delete records of media files that Meta no longer stores. Returns the number of rows."""
-    return delete_before(KnownMedia, "noted_at", now() - MEDIA_KEPT)
+    return delete_before(KnownMedia, "noted_at", MEDIA_KEPT)

@@ -31,12 +31,12 @@ UNROUTED = timedelta(days=30)
 
 def prune_kept_notifications() -> int:
     """Delete notifications that belong to no tenant and are older than `UNROUTED`. Returns the number of rows."""
-    return delete_before(KeptNotification, "received_at", now() - UNROUTED)
+    return delete_before(KeptNotification, "received_at", UNROUTED)
 
 
 def prune_idempotency_records() -> int:
     """Delete idempotency records older than 24 hours (specification 8). Returns the number of rows."""
-    return delete_before(IdempotencyRecord, "started_at", now() - WINDOW)
+    return delete_before(IdempotencyRecord, "started_at", WINDOW)
 
 
 def prune_batch_files() -> int:

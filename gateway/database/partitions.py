@@ -21,7 +21,7 @@ from psycopg import sql
 from rest_framework import serializers
 
 from gateway import ids
-from gateway.clock import isoformat, now
+from gateway.clock import isoformat
 from gateway.database import distribution
 from gateway.monitoring import admin_health, metrics
 
@@ -127,7 +127,7 @@ def maintain(today: date | None = None) -> None:
 
     If one table fails, the others are still maintained. The error is raised at the end.
     """
-    today = today or now().date()
+    today = today or _today()
     failures: list[Exception] = []
     for table in _tables.values():
         try:
@@ -138,6 +138,14 @@ def maintain(today: date | None = None) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+def _today() -> date:
+    """The day by the clock of the database. With the clock of this host, a wrong date would drop rows."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT (now() AT TIME ZONE 'UTC')::date")
+        day: date = cursor.fetchone()[0]
+    return day
 
 
 def _maintain_one(table: PartitionedTable, today: date) -> None:
@@ -176,7 +184,7 @@ def covers(day: date) -> bool:
 
 def missing() -> dict[str, int]:
     """How many partitions are missing ahead of today, by table."""
-    today = now().date()
+    today = _today()
     return {
         name: sum(start not in starts.values() for start in _starts(_tables[name], today))
         for name, starts in _attached(_tables.values()).items()
@@ -244,7 +252,7 @@ def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]
 
 def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
     """The first days of all partitions that the table must have from a day on."""
-    last = max(first_day, now().date()) + timedelta(days=table.ahead_days)
+    last = max(first_day, _today()) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
     while start <= last:
         yield start
@@ -319,25 +327,32 @@ def delete_free(rows: models.QuerySet[Any]) -> int:
 
 
 def delete_before(
-    model: type[models.Model], column: str, moment: datetime | int, *, batch: int = BATCH_ROWS
+    model: type[models.Model], column: str, limit: timedelta | int, *, batch: int = BATCH_ROWS
 ) -> int:
-    """Delete rows whose `column`, which has an index, is below a moment or number. Returns how many were deleted."""
+    """Delete rows whose `column`, which has an index, is below a number, or further in the past than an age. Returns
+    how many were deleted.
+
+    Only the clock of the database counts, because rows that are deleted too early are missed by other processes.
+    """
     table, name = model._meta.db_table, sql.Identifier(column)
+    is_age = isinstance(limit, timedelta)
+    least = sql.SQL("now() - make_interval(secs => %s)" if is_age else "%s")
+    value = limit.total_seconds() if isinstance(limit, timedelta) else limit
     if distribution.is_distributed(table):
         with connection.cursor() as cursor:
             cursor.execute(
-                sql.SQL("DELETE FROM {} WHERE {} < %s").format(sql.Identifier(table), name), [moment]
+                sql.SQL("DELETE FROM {} WHERE {} < {}").format(sql.Identifier(table), name, least), [value]
             )
             return int(cursor.rowcount)
     # Rows that another run is deleting are skipped.
     statement = sql.SQL(
         "DELETE FROM {table} WHERE ctid = ANY(ARRAY("
-        "SELECT ctid FROM {table} WHERE {column} < %s ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))"
-    ).format(table=sql.Identifier(table), column=name)
+        "SELECT ctid FROM {table} WHERE {column} < {least} ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))"
+    ).format(table=sql.Identifier(table), column=name, least=least)
     deleted: int = 0
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(statement, [moment, batch])
+            cursor.execute(statement, [value, batch])
             count: int = cursor.rowcount
         deleted += count
         if count < batch:

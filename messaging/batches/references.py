@@ -16,7 +16,6 @@ from uuid import UUID
 
 from django.db import connection
 
-from gateway.clock import now
 from gateway.database.partitions import delete_before
 from messaging.models import Batch, MessageReference
 
@@ -30,19 +29,20 @@ class Place(NamedTuple):
     idx: int
 
 
+_IS_OVER = "known.created_at < now() - make_interval(secs => %(remembered)s)"
 # A known reference stays locked until the commit, so no other process can release it. Both statements lock references
 # in the same order, so concurrent batches and cancellations with the same references wait instead of deadlocking.
-_ACQUIRE = """
+_ACQUIRE = f"""
 INSERT INTO messaging_messagereference AS known (tenant_id, environment, ref_hash, batch_id, idx, created_at)
 SELECT %(tenant_id)s, %(environment)s, r.ref_hash, %(batch_id)s, r.idx, GREATEST(now(), %(send_at)s)
 FROM unnest(%(hashes)s::bytea[], %(places)s::int[]) AS r (ref_hash, idx)
 ORDER BY r.ref_hash
 ON CONFLICT (tenant_id, environment, ref_hash) DO UPDATE
-SET batch_id = CASE WHEN known.created_at < %(expired)s THEN excluded.batch_id ELSE known.batch_id END,
-    idx = CASE WHEN known.created_at < %(expired)s THEN excluded.idx ELSE known.idx END,
-    created_at = CASE WHEN known.created_at < %(expired)s THEN excluded.created_at ELSE known.created_at END
+SET batch_id = CASE WHEN {_IS_OVER} THEN excluded.batch_id ELSE known.batch_id END,
+    idx = CASE WHEN {_IS_OVER} THEN excluded.idx ELSE known.idx END,
+    created_at = CASE WHEN {_IS_OVER} THEN excluded.created_at ELSE known.created_at END
 RETURNING ref_hash, batch_id, idx
-"""
+"""  # noqa: S608 - only a condition is formatted in
 
 _FOLLOW_SEND_AT = """
 UPDATE messaging_messagereference r SET created_at = GREATEST(now(), %(send_at)s)
@@ -90,7 +90,7 @@ def acquire(batch: Batch, references: Iterable[tuple[int, str | None]]) -> dict[
                 "send_at": batch.send_at,
                 "hashes": list(places),
                 "places": [own[0] for own in places.values()],
-                "expired": now() - REMEMBERED,
+                "remembered": REMEMBERED.total_seconds(),
             },
         )
         owners = {bytes(ref_hash): Place(batch_id, idx) for ref_hash, batch_id, idx in cursor}
@@ -136,7 +136,7 @@ def release(references: Iterable[str], *, tenant_id: UUID, environment: str, bat
 
 def prune_references() -> int:
     """Delete references whose 30 days are over. Returns the number of references."""
-    return delete_before(MessageReference, "created_at", now() - REMEMBERED)
+    return delete_before(MessageReference, "created_at", REMEMBERED)
 
 
 def _hash(reference: str) -> bytes:

@@ -9,7 +9,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from gateway.clock import now
 from gateway.database.partitions import delete_before
 from messaging.models import ReadMark
 
@@ -50,4 +49,4 @@ def through(*, tenant_id: UUID, environment: str, conversations: Iterable[int]) 
 
 def prune_read_marks() -> int:
     """Delete marks so old that the message log no longer has their messages. Returns the number of marks."""
-    return delete_before(ReadMark, "read_at", now() - timedelta(days=settings.EVENT_METADATA_DAYS))
+    return delete_before(ReadMark, "read_at", timedelta(days=settings.EVENT_METADATA_DAYS))

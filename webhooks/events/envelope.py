@@ -18,7 +18,7 @@ import orjson
 from django.conf import settings
 
 from gateway import ids
-from gateway.clock import isoformat_of, now
+from gateway.clock import isoformat_of
 from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.monitoring.logs import type_alone
@@ -183,7 +183,7 @@ _NO_RAW = b"null"
 _READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on", "traceparent")
 # Finds the rows by primary key: one index probe for each event, in the partitions of the ids.
 _EVENTS = f"""
-SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days
+SELECT {", ".join(f"e.{name}" for name in _READ)}, t.retention_days, now()
 FROM events e
 JOIN tenants_tenant t ON t.id = e.tenant_id
 WHERE {of_tenant("e")} AND e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s
@@ -225,7 +225,7 @@ def loading(tenant_of: Mapping[UUID, UUID]) -> Statements[dict[UUID, Envelope | 
 
 def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[dict[UUID, Envelope | None]]:
     rows = yield _EVENTS, {"tenant_id": tenant_id, "ids": uuids(event_ids), **id_range(event_ids)}
-    events = [dict(zip((*_READ, "retention_days"), row, strict=True)) for row in rows]
+    events = [dict(zip((*_READ, "retention_days", "read_at"), row, strict=True)) for row in rows]
     # A notification is read once, even if several of its events are requested.
     wanted = {event["raw_id"]: event["payload_expires_on"] for event in events if event["raw_id"]}
     wanted |= {event["id"]: event["payload_expires_on"] for event in events}
@@ -238,15 +238,13 @@ def _loading(tenant_id: UUID | None, event_ids: Sequence[UUID]) -> Statements[di
     else:
         values = {"tenant_id": tenant_id, "days": list(wanted.values()), "ids": uuids(wanted)}
         bodies |= dict((yield _BODIES, values))
-    moment = now()
-    return {event["id"]: _envelope(event, bodies, moment) for event in events}
+    return {event["id"]: _envelope(event, bodies) for event in events}
 
 
-def _envelope(
-    event: Mapping[str, Any], bodies: Mapping[UUID | None, bytes], moment: datetime
-) -> Envelope | None:
+def _envelope(event: Mapping[str, Any], bodies: Mapping[UUID | None, bytes]) -> Envelope | None:
     data = bodies.get(event["id"])
-    if data is None or not within_retention(event["id"], event["retention_days"], moment):
+    # By the clock of the database: with a wrong clock, a dispatcher would end its deliveries.
+    if data is None or not within_retention(event["id"], event["retention_days"], event["read_at"]):
         return None
     # The erasure of another customer may have deleted the notification.
     return assembled(event, data, bodies.get(event["raw_id"]))

@@ -20,7 +20,6 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from gateway import ids
-from gateway.clock import now
 from gateway.database.distribution import together
 from gateway.database.partitions import PartitionedTable, delete_before, register
 from gateway.database.transactions import concerns_all
@@ -120,7 +119,7 @@ def move_bodies(*, seconds: float = RUN_SECONDS, batch: int = BATCH_EVENTS) -> i
 
 def prune_keys() -> int:
     """Delete the dedupe keys of events that can no longer be repeated. Returns the number of deleted rows."""
-    return delete_before(EventKey, "created_at", now() - timedelta(days=KEY_DAYS))
+    return delete_before(EventKey, "created_at", timedelta(days=KEY_DAYS))
 
 
 @dataclass(frozen=True, slots=True)
