@@ -136,8 +136,8 @@ Result = tuple[ClaimedItem, Outcome]
 
 
 # For each number, claims the oldest open batch that nobody holds. Interrupted batches come first. Skips batches that
-# wait for their time. Also skips batches of a tenant that had the number before, because they would delay the batches
-# of the new owner.
+# wait for their time. A cancelled batch that is still open has interrupted items, and never waits. Also skips batches
+# of a tenant that had the number before, because they would delay the batches of the new owner.
 _CLAIM_BATCHES = """
 WITH free AS MATERIALIZED (
     SELECT c.id,
@@ -145,7 +145,8 @@ WITH free AS MATERIALIZED (
                  OR c.waiting_since < now() - make_interval(secs => %(patience)s), false) AS given_up
     FROM messaging_batch c
     WHERE c.completed_at IS NULL AND (c.lease_until IS NULL OR c.lease_until < now())
-      AND (c.waiting_for IS NULL OR c.lease_token IS NOT NULL OR c.waiting_for = 'number_released'
+      AND (c.waiting_for IS NULL OR c.lease_token IS NOT NULL OR c.status = 'cancelled'
+           OR c.waiting_for = 'number_released'
            OR c.waiting_since < now() - make_interval(secs => %(patience)s))
       AND NOT EXISTS (
         SELECT FROM messaging_batch o

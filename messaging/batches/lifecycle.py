@@ -24,7 +24,7 @@ from messaging.batches import body as batch_body
 from messaging.batches import held_batch, references
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import TemplateWarning
-from messaging.models import Batch
+from messaging.models import Batch, BatchItem
 from messaging.pacing import rate_of
 from messaging.sending import customer_hours
 from phone_numbers.senders_and_owners import connected_sender
@@ -143,11 +143,13 @@ def cancel(found: Batch) -> Batch:
         if batch.status != Batch.Status.QUEUED:
             raise Conflict(f"This batch is {batch.status}.", details={"status": batch.status})
         batch.status = Batch.Status.CANCELLED
-        if batch.lease_token is None:
+        batch.save(update_fields=["status"])
+        held_batch.skip_unsent(batch)
+        if batch.lease_token is None and not batch.items.filter(status=BatchItem.Status.PENDING).exists():
             held_batch.complete(batch)
         else:
-            batch.save(update_fields=["status"])
-            held_batch.skip_unsent(batch)
+            # The batch has claimed items without a result. Their runner ends it, or the next one that claims it.
+            transaction.on_commit(wake, robust=True)
     return batch
 
 

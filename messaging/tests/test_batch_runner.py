@@ -623,16 +623,24 @@ def test_cancel_while_it_runs_skips_the_rest_and_ends_with_the_final_counts(
     assert (data["status"], data["accepted"], data["skipped"]) == ("cancelled", sent, 100 - sent)
 
 
+@pytest.mark.parametrize("is_released", [False, True], ids=["held", "released"])
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_a_batch_that_is_cancelled_while_its_runner_lets_go_of_it_ends_at_once(
-    api: Api, fast: PhoneNumber, interrupted: int
+    api: Api, fast: PhoneNumber, interrupted: int, is_released: bool
 ) -> None:
     batch_id = create(api, fast, 5)
     (held,) = held_batch.claim_batches(10)
     taken = held_batch.take(held, first=0, count=2, country_code="91")
     PhoneNumber.objects.update(connection_state="pending")
-    assert api.post(f"{PATH}/{batch_id}/cancel").json()["status"] == "cancelled"
-    held_batch.release(held, taken.items[interrupted:])
+
+    def cancel() -> None:
+        assert api.post(f"{PATH}/{batch_id}/cancel").json()["status"] == "cancelled"
+
+    def release() -> None:
+        held_batch.release(held, taken.items[interrupted:])
+
+    for step in (release, cancel) if is_released else (cancel, release):
+        step()
     if interrupted:
         # The item may have been sent, so the next runner has to report it first.
         assert row(batch_id).completed_at is None
