@@ -252,18 +252,29 @@ class BatchRun:
                 return
             if (wait := await self._next_turn() - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
-            await self.room.acquire()
-            await self.process.slots.acquire()
-            await self._until_certain()
+            await self._acquire_places()
             if closed_until(self.hours, now()):
-                self.room.release()
-                self.process.slots.release()
+                self._release_places()
                 self.is_released = True
                 self.unsent += items[place:]
                 return
             task = asyncio.create_task(self._send(item))
             self.sends.add(task)
             task.add_done_callback(self._sent)
+
+    async def _acquire_places(self) -> None:
+        """Acquire a place of the batch and one of the process, then check the lease. Raises BatchLeaseLost."""
+        await self.room.acquire()
+        await self.process.slots.acquire()
+        try:
+            await self._until_certain()
+        except BaseException:
+            self._release_places()
+            raise
+
+    def _release_places(self) -> None:
+        self.room.release()
+        self.process.slots.release()
 
     async def _next_turn(self) -> float:
         """The time at which the next message may be sent. Further turns are requested before the current turns are used
@@ -281,8 +292,7 @@ class BatchRun:
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self.sends.discard(task)
-        self.room.release()
-        self.process.slots.release()
+        self._release_places()
         if not task.cancelled() and (error := task.exception()) is not None:
             # The item stays claimed without a result. The batch's next holder reports it as unknown.
             log.error("batch_send_crashed", exc_info=error)

@@ -882,14 +882,17 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process stalls after it claimed items. Before it sends them, it checks its lease again."""
+    monkeypatch.setattr(runner, "MESSAGES_AT_ONCE", 1)
     batch_id = create(api, number, 10)
     next_turn, turns = BatchRun._next_turn, itertools.count(1)
+    runs = set()
 
     def taken_over() -> None:
         Batch.objects.update(lease_token=uuid4())
         connection.close()
 
     async def stalled(self: BatchRun) -> float:
+        runs.add(self)
         turn = await next_turn(self)
         if next(turns) == 3:
             await asyncio.to_thread(taken_over)
@@ -900,6 +903,8 @@ def test_nothing_is_sent_once_the_lease_is_uncertain_and_another_holds_it(
     runner.run()
     assert len(received(simulator, number)) == 2
     assert row(batch_id).completed_at is None
+    (run,) = runs
+    assert not run.process.slots.locked(), "other batches can use the slot"
 
 
 def test_the_lease_counts_from_the_question_and_not_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
