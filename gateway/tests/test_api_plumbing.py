@@ -423,6 +423,7 @@ def hanging_valkey(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
         while await reader.read(1024):
             pass
 
+    valkey_module.valkey()  # it keeps the address of the first call
     monkeypatch.setattr(valkey_module, "QUICK_SECONDS", 0.05)
     monkeypatch.setattr(valkey_module, "ALONE_SECONDS", 600.0)
     monkeypatch.setattr(valkey_module.LeavesHangingAlone, "alone_until", 0.0)

@@ -106,19 +106,21 @@ class Mirror(Generic[Facts]):
         changes = self.changes
         facts = self._from_valkey(name)
         if facts is None:
+            read_at = time.time()
             facts = self.read(name)
             if facts is not None and not self._changed_since(changes, name):
-                self.put(name, facts, quick=True)
+                self.put(name, facts, read_at=read_at, quick=True)
         if facts is not None:
             self.remember(name, facts, read_after=changes)
         return facts
 
-    def put(self, name: str, facts: Facts, *, quick: bool = False) -> None:
+    def put(self, name: str, facts: Facts, *, read_at: float, quick: bool = False) -> None:
         """Write an entry to Valkey. An unavailable Valkey raises nothing, because readers fall back to the database.
 
+        `read_at` is a time before the facts were read, so that no reader trusts them for longer than `FRESH_SECONDS`.
         With `quick`, the write is left out while Valkey hangs. A change of an entry waits for Valkey.
         """
-        entry = orjson.dumps({"as_of": time.time(), **asdict(facts)}, default=list)
+        entry = orjson.dumps({"as_of": read_at, **asdict(facts)}, default=list)
         try:
             client = quick_valkey() if quick else valkey()
             client.set(self.prefix + name, entry, ex=EXPIRY_SECONDS)
@@ -148,7 +150,7 @@ class Mirror(Generic[Facts]):
 
     def replace(self, name: str, facts: Facts) -> None:
         """Write a changed entry, and invalidate the previous one in every process."""
-        self.put(name, facts)
+        self.put(name, facts, read_at=time.time())
         self.remove(name)
         CHANGES.send(self.prefix + name)
 

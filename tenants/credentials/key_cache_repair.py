@@ -4,6 +4,7 @@ rewritten.
 A row or an entry that cannot be read does not affect the others.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
@@ -87,8 +88,11 @@ def _rewrite(mirror: Mirror[Facts], expected: Iterable[tuple[str, Facts]]) -> in
     for name, facts in expected:
         entry = _entry(mirror.prefix + name)
         if entry is None or mirror.parse(entry, max_age=None) != facts:
-            mirror.put(name, facts)
-            rewritten += 1
+            # The row may have changed since its chunk was read, and its change may already be in Valkey.
+            read_at = time.time()
+            if (actual := mirror.read(name)) is not None:
+                mirror.put(name, actual, read_at=read_at)
+                rewritten += 1
         else:
             valkey().expire(mirror.prefix + name, EXPIRY_SECONDS)
     return rewritten
@@ -126,13 +130,14 @@ def _drop_if_dead(name: bytes) -> bool:
     if facts is None or not facts.usable:
         return False
     key_hash = name.decode("ascii", "replace").removeprefix("key:")
+    read_at = time.time()
     actual = read_key(key_hash) if key_hash.isalnum() else None
     if actual == facts:
         return False
     if actual is None:
         valkey().delete(name)
     else:
-        KEYS.put(key_hash, actual)
+        KEYS.put(key_hash, actual, read_at=read_at)
     return True
 
 

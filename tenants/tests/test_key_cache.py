@@ -69,6 +69,44 @@ def test_a_suspension_that_valkey_missed_arrives_too(
     assert_error(api.get("/v1/numbers"), 403, "tenant_suspended")
 
 
+def test_the_repair_brings_no_key_back_that_is_revoked_while_it_runs(
+    key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readable = key_cache_repair._readable
+
+    def revoked_after(rows: Any) -> Any:
+        found = list(readable(rows))
+        if rows.model is ApiKey:
+            ApiKey.objects.update(revoked_at=now())
+            key_cache.write_key(ApiKey.objects.get())
+        return found
+
+    monkeypatch.setattr(key_cache_repair, "_readable", revoked_after)
+    # This last step would correct the entry, but only after all other rows.
+    monkeypatch.setattr(key_cache_repair, "_drop_dead_keys", lambda: 0)
+    key_cache_repair.reconcile()
+    entry = empty_valkey.get(f"key:{key.row.key_hash}")
+    facts = key_cache.KEYS.parse(entry, max_age=None)  # type: ignore[arg-type]
+    assert facts is not None
+    assert facts.revoked
+
+
+def test_an_entry_is_as_old_as_the_row_that_it_was_read_from(
+    key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at = []
+
+    def read(key_hash: str) -> key_cache.KeyFacts | None:
+        read_at.append(time.time())
+        return key_cache.read_key(key_hash)
+
+    monkeypatch.setattr(key_cache.KEYS, "read", read)
+    key_cache.clear_process_cache()
+    assert key_cache.key_by_hash(key.row.key_hash) is not None
+    entry = orjson.loads(bytes(empty_valkey.get(f"key:{key.row.key_hash}") or b""))  # type: ignore[arg-type]
+    assert entry["as_of"] <= read_at[0]
+
+
 def test_what_was_read_before_a_change_is_not_kept(
     key: api_keys.NewKey, empty_valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
