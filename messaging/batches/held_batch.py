@@ -443,13 +443,15 @@ def finish(held: Held) -> None:
             complete(batch)
 
 
-def skip_unsent(batch: Batch) -> None:
+def skip_unsent(batch: Batch, *, keeps_references: bool = False) -> None:
     """Mark the items without a claim as skipped, and release their references. Runs inside a transaction that
     has locked the batch's row.
     """
     with connection.cursor() as cursor:
         cursor.execute(_SKIP_UNSENT, [batch.id])
         skipped = [reference for (reference,) in cursor if reference is not None]
+    if keeps_references:
+        return
     references.release(skipped, tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.id)
 
 

@@ -136,15 +136,19 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
     return batch
 
 
-def cancel(found: Batch) -> Batch:
-    """Stop a batch and skip the items that are not being sent. Raises Conflict when the batch has ended."""
+def cancel(found: Batch, *, keeps_references: bool = False) -> Batch:
+    """Stop a batch and skip the items that are not being sent. Raises Conflict when the batch has ended.
+
+    After a restore, skipped items may have been sent in the time that the database lost. Then the batch keeps their
+    references, so that no message with the same `message_ref` is sent.
+    """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
         if batch.status != Batch.Status.QUEUED:
             raise Conflict(f"This batch is {batch.status}.", details={"status": batch.status})
         batch.status = Batch.Status.CANCELLED
         batch.save(update_fields=["status"])
-        held_batch.skip_unsent(batch)
+        held_batch.skip_unsent(batch, keeps_references=keeps_references)
         if batch.lease_token is None and not batch.items.filter(status=BatchItem.Status.PENDING).exists():
             held_batch.complete(batch)
         else:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from gateway.clock import now
 from messaging.batches import references
@@ -115,6 +116,16 @@ def test_a_cancelled_batch_frees_what_it_did_not_send(api: Api, number: PhoneNum
     assert api.post(f"{PATH}/{cancelled}/cancel").status_code == 200
     again = store(api, number, "sent", "unsent")
     assert [status for status, *_ in items(api, again)] == ["skipped", "pending"]
+
+
+def test_after_a_restore_a_message_that_may_have_been_sent_keeps_its_reference(
+    api: Api, number: PhoneNumber
+) -> None:
+    restored = store(api, number, "visit-1")
+    call_command("cancel_open_batches")
+    assert items(api, restored) == [("skipped", "visit-1", None)]
+    again = items(api, store(api, number, "visit-1"))
+    assert again == [("skipped", "visit-1", {"batch_id": restored, "idx": 0})]
 
 
 def test_a_cancelled_batch_frees_no_reference_that_another_one_has_by_now(

@@ -34,7 +34,7 @@ class Command(BaseCommand):
         chosen = Q(send_at=None) | Q(send_at__lte=moment) if options["due_only"] else Q()
         for batch in Batch.objects.filter(chosen, status=Batch.Status.QUEUED).iterator():
             try:
-                lifecycle.cancel(batch)
+                lifecycle.cancel(batch, keeps_references=True)
                 count += 1
             except Conflict:
                 continue  # the batch ended in the meantime
