@@ -4,6 +4,8 @@
 const { createHmac } = require("node:crypto");
 const http = require("node:http");
 
+const { DateTime, Settings } = require("luxon");
+
 const task = JSON.parse(process.argv[2]);
 const { Whabuzz } = require(`${process.argv[3]}/dist/nodes/Whabuzz/Whabuzz.node.js`);
 const { WhabuzzTrigger } = require(`${process.argv[3]}/dist/nodes/Whabuzz/WhabuzzTrigger.node.js`);
@@ -29,6 +31,12 @@ const place = {
 
 const stored = {};
 
+/** An expression's value. The workflow's time zone is not that of the process. */
+function evaluated(expression) {
+  Settings.defaultZone = "Asia/Kolkata";
+  return new Function("DateTime", "$runIndex", `return ${expression.slice(2, -2)}`)(DateTime, 0);
+}
+
 function execution(parameters, items = [{ json: {} }]) {
   const file = { data: Buffer.from(parameters.picture ?? task.picture, "base64"), mimeType: "image/jpeg", fileName: "a.jpg" };
   return {
@@ -38,7 +46,7 @@ function execution(parameters, items = [{ json: {} }]) {
     getWorkflowStaticData: () => stored,
     getInstanceId: () => "instance",
     getExecutionId: () => parameters.execution ?? task.workflow,
-    evaluateExpression: () => 0,
+    evaluateExpression: evaluated,
     continueOnFail: () => parameters.continues ?? false,
     helpers: {
       httpRequestWithAuthentication: { call: (_, ...rest) => request(...rest) },
@@ -153,6 +161,10 @@ async function main() {
   const picture = Buffer.concat([Buffer.from(task.picture, "base64"), Buffer.alloc(1)]).toString("base64");
   const another = await run({ ...file, picture, continues: true, options: { idempotencyKey: `m-${task.workflow}` } });
   const later = await run({ ...text, options: { sendAt: tomorrow, idempotencyKey: `l-${task.workflow}` } });
+  const local = DateTime.fromISO(tomorrow, { zone: "Asia/Kolkata" }).toISO({ includeOffset: false });
+  const in_the_zone = await run({ ...text, options: { sendAt: local, idempotencyKey: `z-${task.workflow}` } });
+  await run({ ...text, to: "IN.77889900112233445566", options: { idempotencyKey: `u-${task.workflow}` } });
+  const { to, recipient } = requests.at(-1).body;
   const found = await run({ operation: "getMessage", messageId: sent.messages[0].id });
   const failed = await run({ ...text, from: "1", continues: true, options: { idempotencyKey: `f-${task.workflow}` } });
   console.log(
@@ -162,7 +174,8 @@ async function main() {
       media: media.messages.length,
       repeats,
       another: [another.error, Object.keys(stored.uploads).length],
-      later: [later.status, later.send_at === tomorrow],
+      later: [later.status, later.send_at === tomorrow, in_the_zone.send_at === tomorrow],
+      addressed: [to ?? null, recipient],
       found: [found.id === sent.messages[0].id, found.type],
       failed,
       trigger: await receives(),

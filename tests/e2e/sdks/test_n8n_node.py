@@ -50,7 +50,8 @@ def test_the_node_does_what_its_fields_say(stack: Stack, packages: Path, tmp_pat
         "media": 1,
         # Whether the second run got the first one's answer, and that of the earlier run; and the uploads.
         "repeats": [[True, True, 0], [True, False, 1]],
-        "later": ["scheduled", True],
+        "later": ["scheduled", True, True],
+        "addressed": [None, "IN.77889900112233445566"],
         "found": [True, "text"],
     }
     assert another.startswith("This Idempotency-Key was used with a different body")

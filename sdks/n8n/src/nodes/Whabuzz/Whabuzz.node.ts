@@ -17,6 +17,8 @@ import { MEDIA_TYPES } from "./contract";
 /** Longer than the gateway knows an idempotency key, and shorter than WhatsApp keeps a file. */
 const UPLOAD_KEPT_MS = 2 * 86_400_000;
 const MOST_UPLOADS = 1000;
+/** The id of a customer whose phone number WhatsApp does not show. */
+const USER_ID = /^[A-Z]{2}\.[A-Za-z0-9.]+$/;
 const SENDS = ["sendText", "sendTemplate", "sendMedia"];
 
 /** Sends messages, marks messages as read and looks them up. */
@@ -52,7 +54,7 @@ export class Whabuzz implements INodeType {
       text("From", "from", [...SENDS, "markRead"], "The id of your number, or the number itself", {
         default: "={{ $json.phone_number_id }}",
       }),
-      text("To", "to", SENDS, "The customer's phone number with its country code", { placeholder: "+919812345678" }),
+      text("To", "to", SENDS, "The customer's phone number with its country code, or the customer's user ID", { placeholder: "+919812345678" }),
       text("Message ID", "messageId", ["markRead", "getMessage"], "The wamid of the message", {
         default: "={{ $json.wamid }}",
       }),
@@ -179,17 +181,24 @@ const OPERATIONS: Record<string, (node: IExecuteFunctions, item: number) => Prom
 /** Sends a message now or later. A retry of the node by n8n has the same idempotency key, so nothing is sent twice. */
 async function send(node: IExecuteFunctions, item: number, type: string, content: IDataObject): Promise<IDataObject> {
   const { idempotencyKey, replyTo, sendAt } = optionsOf(node, item);
+  const to = String(node.getNodeParameter("to", item));
   const message = {
     from: node.getNodeParameter("from", item),
-    to: node.getNodeParameter("to", item),
+    ...(USER_ID.test(to) ? { recipient: to } : { to }),
     type,
     [type]: content,
     ...(replyTo ? { context: { message_id: replyTo } } : {}),
   };
   const headers = { "Idempotency-Key": idempotencyKey || keyOf(node, item) };
   if (!sendAt) return await call(node, "POST", "/v1/messages", { headers, body: message });
-  const body = { ...message, send_at: new Date(sendAt).toISOString() };
+  const body = { ...message, send_at: inUtc(node, item, sendAt) };
   return await call(node, "POST", "/v1/messages/scheduled", { headers, body });
+}
+
+/** A time in UTC. A time without an offset is one of the workflow's zone, in which n8n evaluates expressions. */
+function inUtc(node: IExecuteFunctions, item: number, time: string): string {
+  const written = JSON.stringify(String(time));
+  return node.evaluateExpression(`{{ DateTime.fromISO(${written}).toUTC().toISO() }}`, item) as string;
 }
 
 /** The idempotency key of an item. It is unique for each item, run, node and execution, in all n8n installations. */
