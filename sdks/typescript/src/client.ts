@@ -42,7 +42,10 @@ export interface BatchOptions extends RequestOptions {
 
 /** Single messages, replies and batches. */
 export class Messages extends MessageOperations {
-  /** Answer a customer's message. An event that is delivered twice is answered once. */
+  /**
+   * Answer a customer's message. An event that is delivered twice within 24 hours is answered once. Store each event's
+   * `dedupe_key`, because retries and replays can come later.
+   */
   reply(event: InboundEvent, content: Content, options: ReplyOptions = {}): Promise<Schemas["SentMessage"]> {
     const keyed: KeyedOptions = { ...options, idempotencyKey: replyKey(event, options.name) };
     return this.send(replyBody(event, content, options.quote), keyed);

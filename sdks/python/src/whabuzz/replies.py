@@ -52,5 +52,5 @@ def reply_body(
 
 
 def reply_key(event: types.MessageInboundEvent, name: str = "") -> str:
-    """The idempotency key of a reply. So an event that is delivered twice is answered once."""
+    """The idempotency key of a reply. So an event that is delivered twice within 24 hours is answered once."""
     return f"reply:{event['id']}" + (f":{name}" if name else "")
