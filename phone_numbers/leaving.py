@@ -20,7 +20,7 @@ from tenants import audit, mail, tenant_status
 from tenants.audit import GATEWAY, Actor
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, AppConnection, Tenant
+from tenants.models import ApiKey, AppConnection, AuditEntry, Tenant
 from tenants.signals import tenant_closing
 from tenants.team import members
 from webhooks.endpoints import lifecycle
@@ -112,6 +112,22 @@ def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID
                 new_tenant_id=str(new_owner),
             )
             _remove_number(current, number.account)
+
+
+LATELY = timedelta(minutes=1)
+"""Longer than the clocks of two hosts differ."""
+
+
+def was_left(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID) -> bool:
+    """Whether the account or one of the numbers has lately left another tenant, so that web processes may still send
+    its events to that tenant.
+    """
+    left = AuditEntry.objects.filter(
+        action__in=("account.release", "number.release", "account.move", "number.move"),
+        target_id__in=[waba_id, *phone_number_ids],
+        created_at__gt=now() - LATELY,
+    )
+    return left.exclude(tenant_id=new_owner).exists()
 
 
 def _remove_account(

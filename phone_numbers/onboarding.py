@@ -37,6 +37,7 @@ from gateway.upstream.numbers import Graph
 from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from phone_numbers.senders_and_owners import OWNER_SECONDS
 from phone_numbers.sync import store_view
 from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of, set_ends
 from tenants.audit import Actor
@@ -303,6 +304,10 @@ def adopt(
     set their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id)
+    if leaving.was_left(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id):
+        # An event of the new owner must not reach the former one.
+        leave_database()
+        time.sleep(OWNER_SECONDS)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
         adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]

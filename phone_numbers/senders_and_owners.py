@@ -249,6 +249,12 @@ class AccountRoute:
     environment: str
 
 
+OWNER_SECONDS = 1.0
+"""How long a process may cache the owner of a number for notifications. A new owner gets a number that another tenant
+has left only after this time.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class NumberRoute:
     """The owner of a number."""

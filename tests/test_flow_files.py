@@ -145,7 +145,7 @@ def test_the_files_of_a_send(api: Api, number: PhoneNumber) -> None:
 @pytest.mark.usefixtures("endpoint")
 def test_the_files_of_a_notification(number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine, the second notification comes more than a second after the first.
-    monkeypatch.setattr(routing, "REMEMBERED_SECONDS", 60.0)
+    monkeypatch.setattr(routing, "OWNER_SECONDS", 60.0)
 
     def receive(turn: int) -> None:
         change = text_change(number.phone_number_id, f"wamid.{turn}")

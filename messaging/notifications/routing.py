@@ -1,7 +1,8 @@
 """Routing: finds the tenant of each change of a parsed notification (upstream fact 3.2).
 
 Changes of one notification can have different owners. A process caches the owner of a number for a second, for changes
-that name the same account. So a busy number costs one look-up per second. Unknown numbers are looked up each time.
+that name the same account. So a busy number costs one look-up per second. Unknown numbers are looked up each time. The
+first event of each second stores `last_event_at`, which is precise to the second.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,12 +17,8 @@ from gateway.database.statements import Statements, run
 from gateway.upstream.notifications.normalise import Change
 from messaging import known_nodes
 from messaging.known_nodes import Named
-from phone_numbers.senders_and_owners import AccountRoute, NumberRoute, Routes, routing
+from phone_numbers.senders_and_owners import OWNER_SECONDS, AccountRoute, NumberRoute, Routes, routing
 
-REMEMBERED_SECONDS = 1.0
-"""How long an owner is cached. The first event of each second looks the number up and stores `last_event_at`, which is
-precise to the second. So an owner must not be cached for longer.
-"""
 MOST_REMEMBERED = 10_000
 
 _numbers: dict[tuple[str, str], tuple[float, NumberRoute]] = {}
@@ -66,13 +63,14 @@ def finding_owners(
     unknown = [change.route for change, number in zip(changes, numbers, strict=True) if number is None]
     known = Routes({}, {}, {})
     if unknown:
+        asked_at = monotonic()
         known = yield from routing(
             waba_ids={id_ for route in unknown for id_ in (route.waba_info_id, route.entry_id) if id_},
             phone_number_ids={route.phone_number_id for route in unknown if route.phone_number_id},
             environments=environments,
             digits={route.display_phone_number for route in unknown if route.display_phone_number},
         )
-        _remember(known.numbers.values())
+        _remember(known.numbers.values(), until=asked_at + OWNER_SECONDS)
     return [
         _of_number(number) if number else _owner(change, known)
         for change, number in zip(changes, numbers, strict=True)
@@ -90,10 +88,10 @@ def _recall(change: Change, environments: Collection[str]) -> NumberRoute | None
     return None
 
 
-def _remember(numbers: Collection[NumberRoute]) -> None:
+def _remember(numbers: Collection[NumberRoute], *, until: float) -> None:
     if len(_numbers) >= MOST_REMEMBERED:
         _numbers.clear()
-    moment, until = now(), monotonic() + REMEMBERED_SECONDS
+    moment = now()
     for number in numbers:
         # The event of this look-up stores `last_event_at` in the database. The cached copy has it already, so that
         # later events in this second do not store it again.

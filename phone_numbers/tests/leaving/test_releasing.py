@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection as database
@@ -12,6 +13,7 @@ from django.urls import reverse
 from billing import usage
 from gateway.clock import now
 from messaging.models import MessageTemplate
+from messaging.tests.incoming import notification, post, text_change
 from phone_numbers import leaving, onboarding, sync
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber, RedeemedCode
@@ -25,7 +27,7 @@ from tests.fixtures import Api, assert_error
 from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from tests.threads import at_once
-from webhooks.models import Endpoint
+from webhooks.models import Endpoint, Event
 
 pytestmark = pytest.mark.django_db
 
@@ -201,6 +203,29 @@ def test_what_the_upstream_removed_moves_to_the_next_tenant(
     assert "acting_key" not in moved.details, "the former owner must not read the key of the new one"
     assert "acting_key" in taken.details
     assert_error(connect(api, account), 409, "conflict")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("way", ["released", "removed by the upstream"])
+def test_events_of_the_next_tenant_never_reach_the_former_one(
+    api: Api, other_api: Api, tenant: Tenant, other_tenant: Tenant, simulator: RunningSimulator, way: str
+) -> None:
+    """The web process has looked the owner up a moment before the account moves."""
+    account = simulator.account()
+    connect(api, account)
+
+    def notify(wamid: str) -> list[UUID]:
+        body = notification((account.waba_id, [text_change(account.phone_number_id, wamid)]))
+        assert post(body).status_code == 200
+        return list(Event.objects.filter(wamid=wamid).values_list("tenant_id", flat=True))
+
+    assert notify("wamid.1") == [tenant.id]
+    if way == "released":
+        assert api.delete(f"/v1/accounts/{account.waba_id}").status_code == 200
+    else:
+        BusinessAccount.objects.update(taken_away="account_removed")
+    assert connect(other_api, account).status_code == 200
+    assert notify("wamid.2") == [other_tenant.id]
 
 
 def test_what_the_upstream_removed_and_its_owner_connects_again_keeps_its_rows(
