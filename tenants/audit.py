@@ -1,6 +1,7 @@
 """The audit log: actors, and the only writer of entries."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -159,3 +160,14 @@ class Actor:
 
 GATEWAY = Actor()
 """The gateway itself."""
+
+
+def difference(former: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The details `before` and `after` of a change: the members whose values differ. Empty if none does."""
+    names = [name for name in {**former, **current} if former.get(name) != current.get(name)]
+    if not names:
+        return {}
+    return {
+        "before": {name: former.get(name) for name in names},
+        "after": {name: current.get(name) for name in names},
+    }

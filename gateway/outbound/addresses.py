@@ -71,6 +71,12 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL. The rest of a URL may contain a secret."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{_authority(rest).rpartition('@')[2]}".lower()
+
+
 def _authority(rest: str) -> str:
     return re.split("[/?#]", rest, maxsplit=1)[0]
 

@@ -7,6 +7,7 @@ open during one.
 """
 
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from cryptography.hazmat.primitives import serialization
@@ -15,10 +16,11 @@ from django.db import transaction
 
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.outbound.addresses import origin_of
 from messaging.models import FlowEndpoint
 from phone_numbers.models import PhoneNumber
 from phone_numbers.tokens import Refused, accepted_for, graph_of
-from tenants.audit import Actor
+from tenants.audit import Actor, difference
 from webhooks.requests.signed_request import new_secret, shown_prefix
 
 log = structlog.get_logger(__name__)
@@ -50,10 +52,11 @@ def set_url(number: PhoneNumber, *, url: str, actor: Actor) -> FlowEndpoint:
         endpoint, is_new = FlowEndpoint.objects.get_or_create(
             number=number, defaults={"url": url, "secret": secret, "secret_prefix": shown_prefix(secret)}
         )
+        former = None if is_new else endpoint.url
         if not is_new:
             endpoint.url = url
             endpoint.save(update_fields=["url"])
-        _record("flow_endpoint.set", number, actor)
+        _record("flow_endpoint.set", number, actor, **_moved(former, url))
     if endpoint.key_uploaded_at is not None:
         return endpoint
     try:
@@ -106,8 +109,9 @@ def rotate_secret(number: PhoneNumber, *, actor: Actor) -> FlowEndpoint:
 def delete(number: PhoneNumber, *, actor: Actor) -> None:
     """Delete the endpoint with its keys. Data requests of the number's Flows fail from then on. Raises NotFound."""
     with transaction.atomic():
-        find(number, locked=True).delete()
-        _record("flow_endpoint.delete", number, actor)
+        endpoint = find(number, locked=True)
+        endpoint.delete()
+        _record("flow_endpoint.delete", number, actor, **_moved(endpoint.url, None))
 
 
 def public_key_of(private_key: str) -> str:
@@ -127,5 +131,15 @@ def _new_private_key() -> str:
     ).decode()
 
 
-def _record(action: str, number: PhoneNumber, actor: Actor) -> None:
-    actor.record(action, tenant_id=number.tenant_id, target_type="number", target_id=number.phone_number_id)
+def _moved(former: str | None, url: str | None) -> dict[str, Any]:
+    return difference({"url": former and origin_of(former)}, {"url": url and origin_of(url)})
+
+
+def _record(action: str, number: PhoneNumber, actor: Actor, **details: Any) -> None:
+    actor.record(
+        action,
+        tenant_id=number.tenant_id,
+        target_type="number",
+        target_id=number.phone_number_id,
+        **details,
+    )

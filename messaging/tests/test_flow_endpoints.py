@@ -367,7 +367,8 @@ def test_it_ends_with_its_number_and_says_so_in_the_audit_log(
 ) -> None:
     assert api.delete(path_of(number)).json() == {"phone_number_id": number.phone_number_id, "deleted": True}
     assert hosted.ask(ASKED)["status"] == 404
-    api.put(path_of(number), {"url": "https://example.com/flows"})
+    for url in ("https://example.com/flows", "https://example.com:8443/flows?token=s3cret"):
+        api.put(path_of(number), {"url": url})
     other = connected_number(tenant, simulator.account())
     leaving.release_number(number, actor=Actor())
     assert not FlowEndpoint.objects.exists()
@@ -376,6 +377,11 @@ def test_it_ends_with_its_number_and_says_so_in_the_audit_log(
         AuditEntry.objects.filter(action__startswith="flow_endpoint").values_list("action", flat=True)
     )
     assert {"flow_endpoint.set", "flow_endpoint.rotate_key", "flow_endpoint.delete"} <= set(actions)
+    set_ = AuditEntry.objects.filter(action="flow_endpoint.set").latest("id").details
+    assert (set_["before"], set_["after"]) == (
+        {"url": "https://example.com"},
+        {"url": "https://example.com:8443"},
+    )
 
 
 def test_nothing_of_a_private_key_is_stored_in_the_clear(hosted: Hosted) -> None:

@@ -20,8 +20,9 @@ from django.dispatch import Signal
 
 from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from gateway.clock import now
+from gateway.outbound.addresses import origin_of
 from tenants import checklist
-from tenants.audit import GATEWAY, Actor
+from tenants.audit import GATEWAY, Actor, difference
 from tenants.models import ApiKey
 from webhooks import open_deliveries, wake_up
 from webhooks.endpoints import notices
@@ -130,7 +131,7 @@ def create(
             secret_prefix=shown_prefix(secret),
             **given,
         )
-        _audit("webhook_endpoint.create", endpoint, {"event_types": endpoint.event_types}, actor)
+        _audit("webhook_endpoint.create", endpoint, difference({}, _recorded(endpoint)), actor)
         if is_inbox:
             _notify(endpoint)
     if is_inbox or status == Endpoint.Status.PENDING:
@@ -215,6 +216,7 @@ def change(
     with _uid_of_its_own(), transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
         is_as_seen = _standing(endpoint) == _standing(seen)
+        former = _recorded(endpoint)
         _set(endpoint, changes)
         if changes.keys() & {"headers", *CREDENTIALS} and endpoint.secret_unreadable_since is not None:
             # The new credentials may be readable where the former ones were not. The next claim tries to read them.
@@ -232,7 +234,8 @@ def change(
             _activate(endpoint)
         elif is_pinged and is_as_seen and endpoint.status != PAUSED:
             _activate(endpoint)
-        _audit("webhook_endpoint.update", endpoint, {"changed": sorted(changes)}, actor)
+        details = {"changed": sorted(changes), **difference(former, _recorded(endpoint))}
+        _audit("webhook_endpoint.update", endpoint, details, actor)
         _save(endpoint)
     return endpoint
 
@@ -287,7 +290,7 @@ def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor
     """Delete an endpoint. The dispatcher marks its waiting deliveries dead (`endpoint_deleted`)."""
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
-        _audit("webhook_endpoint.delete", endpoint, {}, actor)
+        _audit("webhook_endpoint.delete", endpoint, difference(_recorded(endpoint), {}), actor)
         endpoint.delete()
         _notify(endpoint)
         wake_up.after_commit()
@@ -495,6 +498,21 @@ def has_verified(*, tenant_id: UUID, environment: str, besides: Endpoint | None 
     if besides is not None:
         rows = rows.exclude(pk=besides.pk)
     return rows.filter(status=ACTIVE, verified_at__isnull=False).exists()
+
+
+def _recorded(endpoint: Endpoint) -> dict[str, Any]:
+    """What the audit log shows of an endpoint: above all, the hosts that get its events and its client secret."""
+    found = credentials.readable(endpoint)
+    addresses = {
+        "url": endpoint.url,
+        "endpoint_url": getattr(found.destination, "endpoint_url", None),
+        "token_url": found.oauth2 and found.oauth2.token_url,
+    }
+    return {
+        **{name: origin_of(address) if address else None for name, address in addresses.items()},
+        "status": endpoint.status,
+        "event_types": list(endpoint.event_types),
+    }
 
 
 def _audit(action: str, endpoint: Endpoint, details: dict[str, Any], actor: Actor) -> None:

@@ -581,6 +581,29 @@ def test_only_an_active_endpoint_is_disabled_by_its_answers(
     assert [entry.details["reason"] for entry in audited] == ["gone"] * is_new
 
 
+def test_the_audit_log_keeps_the_host_of_each_address_that_got_events_and_no_secret(
+    api: Api, receiver: Receiver
+) -> None:
+    first = receiver.url.removesuffix("/hook")
+    second = first.replace("127.0.0.1", "localhost")
+    oauth2 = {"token_url": f"{first}/s3cret", "client_id": "s3cret", "client_secret": "s3cret"}
+    receiver.answer = lambda _: web.json_response({"access_token": "s3cret"})
+    endpoint = api.post("/v1/webhooks", {"url": f"{receiver.url}/s3cret?s3cret", "oauth2": oauth2}).json()
+    moved = {"url": f"{second}/s3cret", "oauth2": {**oauth2, "token_url": f"{second}/s3cret"}}
+    for changes in (moved, {"description": "s3cret"}):
+        assert api.patch(f"/v1/webhooks/{endpoint['id']}", changes).status_code == 200
+    api.delete(f"/v1/webhooks/{endpoint['id']}")
+    created, update, described, deleted = AuditEntry.objects.filter(target_id=endpoint["id"]).order_by("id")
+    addresses = {"url": first, "token_url": first}
+    more = {"event_types": ["*"]}
+    assert created.details["after"] == {**addresses, **more, "status": "pending"}
+    assert update.details["before"] == addresses
+    assert update.details["after"] == {"url": second, "token_url": second}
+    assert described.details.keys() == {"changed", "acting_key"}
+    assert deleted.details["before"] == {**update.details["after"], **more, "status": "active"}
+    assert "s3cret" not in str([entry.details for entry in AuditEntry.objects.all()])
+
+
 def test_the_audit_log_names_the_person_or_the_key_that_changed_an_endpoint(
     api: Api, tenant: Tenant, receiver: Receiver
 ) -> None:
