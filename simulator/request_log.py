@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-MOST_BYTES = 128 * 1024 * 1024
+MOST_BYTES = 32 * 1024 * 1024
 """The maximum total size of the stored bodies, in bytes."""
 MOST_COUNTS = 1000
 """The maximum number of kinds of requests (method and edge) that are counted separately. The number is limited because

@@ -16,7 +16,6 @@ from simulator import faults
 from simulator.errors import GraphError, invalid_parameter, no_such_object, trace_id
 from simulator.parts import Simulator
 from simulator.world.records import Account, Number, Token
-from simulator.world.state import MOST_BYTES_OF_ACCOUNT
 
 JSON_TYPE = "application/json; charset=UTF-8"
 CREDENTIALS = frozenset({"access_token", "appsecret_proof", "appsecret_time"})
@@ -226,11 +225,18 @@ class Graph:
                         response = await faults.act(rule, request)
             if response is None:
                 handler = self._table.find(sim, request.method, node, edge)
+                is_measured = False
                 if edge not in self._table.public:
                     call.token = self._authenticate(call)
-                    if request.method == "POST" and edge not in self._table.bounded and not is_upload:
+                    is_measured = (
+                        edge not in self._table.bounded and not is_upload and request.method != "GET"
+                    )
+                    if is_measured and request.method == "POST":
                         _require_room(call)
                 response = _answer(await handler(call))
+                if is_measured:
+                    for waba_id in call.token.waba_ids or ():
+                        sim.state.measure(waba_id)
             if after is not None:
                 response = await faults.act(after, request) or response
         except GraphError as error:
@@ -287,9 +293,9 @@ class Graph:
 
 def _require_room(call: Call) -> None:
     """Raise an error if an account is full, because the simulator's memory is limited."""
-    if any(call.sim.state.is_full(waba_id) for waba_id in call.token.waba_ids or ()):
-        why = f"The sandbox keeps {MOST_BYTES_OF_ACCOUNT >> 20} MiB of an account: delete something."
-        raise invalid_parameter(why)
+    for waba_id in call.token.waba_ids or ():
+        if limit := call.sim.state.exceeded_limit(waba_id):
+            raise invalid_parameter(f"The sandbox keeps {limit >> 20} MiB of an account: delete something.")
 
 
 def find_token(sim: Simulator, value: str) -> Token:

@@ -115,9 +115,11 @@ async def test_large_messages_and_requests_leave_earlier(
     assert 1 <= len(rows) <= 3
     assert kept["id"] in graph.sim.state.messages, "a number drops its own alone"
     assert 1 <= len((await graph.control("GET", "requests?limit=1000"))["data"]) <= 3
-    monkeypatch.setattr(conversation_log, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(conversation_log, "MOST_BYTES", 1_000)
     await graph.send()
-    assert kept["id"] not in graph.sim.state.messages
+    rows = (await graph.control("GET", f"messages?phone_number_id={NUMBER}"))["data"]
+    assert len(rows) == 1, "the number with the most bytes drops its own"
+    assert kept["id"] in graph.sim.state.messages
 
 
 async def test_what_a_caller_writes_in_the_place_of_an_edge_is_counted_within_a_bound(
@@ -128,6 +130,26 @@ async def test_what_a_caller_writes_in_the_place_of_an_edge_is_counted_within_a_
         await graph.call("GET", f"{NUMBER}/{edge}")
     counts = (await graph.control("GET", "requests"))["counts"]
     assert counts == {"GET message_qrdls": 2, "GET settings": 1, "other": 2}
+
+
+async def test_while_all_accounts_are_full_an_account_has_room_for_little(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MOST_BYTES_OF_OBJECTS", 5_000)
+    monkeypatch.setattr(state, "LEAST_BYTES_OF_ACCOUNT", 1_000)
+    other = (await graph.control("POST", "accounts", {}))["access_token"]
+    waba_id = next(reversed(graph.sim.state.accounts))
+    flow = {"name": "a", "categories": ["OTHER"], "flow_json": "x" * 3_000}
+    made = (await graph.call("POST", f"{WABA}/flows", json=flow))[1]["id"]
+    second = {"path": f"{waba_id}/flows", "token": other}
+    assert (await graph.call("POST", json=flow, **second))[0] == 200
+    small = {**flow, "name": "b", "flow_json": "{}"}
+    assert (await graph.call("POST", json=small, **second))[0] == 400
+    third = (await graph.control("POST", "accounts", {}))["access_token"]
+    newest = next(reversed(graph.sim.state.accounts))
+    assert (await graph.call("POST", f"{newest}/flows", json=small, token=third))[0] == 200
+    assert (await graph.call("DELETE", made))[0] == 200
+    assert (await graph.call("POST", json=small, **second))[0] == 200, "a deletion makes room for all"
 
 
 async def test_a_full_account_makes_nothing_more_until_it_deletes(

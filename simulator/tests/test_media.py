@@ -237,7 +237,33 @@ async def test_sessions_of_an_account_are_bounded_in_bytes(
     assert (await graph.call("GET", first))[0] == 400
     assert [(await graph.call("GET", kept))[0] for kept in (second, third)] == [200, 200]
     assert (await graph.call("GET", foreign, token="EAAother"))[0] == 200
-    monkeypatch.setattr(state, "MOST_UPLOAD_BYTES", 1_000)
+    monkeypatch.setattr(state, "MOST_UPLOAD_BYTES", 2_000)
     last = (await begin())[1]["id"]
-    found = [(await graph.call("GET", session))[0] for session in (foreign, second, third, last)]
-    assert found == [400, 400, 400, 200]
+    found = [(await graph.call("GET", session))[0] for session in (second, third, last)]
+    assert found == [400, 400, 200]
+    assert (await graph.call("GET", foreign, token="EAAother"))[0] == 200, "the largest account drops its own"
+
+
+async def test_an_account_with_many_sessions_drops_only_its_own(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "UPLOADS_KEPT", 2)
+    await graph.control("POST", "accounts", {"access_token": "EAAother"})
+    asked = {"file_length": "1", "file_type": "image/png"}
+    begin = partial(graph.call, "POST", f"{graph.sim.config.app_id}/uploads", params=asked)
+    foreign = (await begin(token="EAAother"))[1]["id"]
+    own = [(await begin())[1]["id"] for _ in range(3)]
+    assert [(await graph.call("GET", session))[0] for session in own] == [400, 200, 200]
+    assert (await graph.call("GET", foreign, token="EAAother"))[0] == 200
+
+
+async def test_the_largest_account_drops_its_files_for_those_of_others(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media_store, "MOST_BYTES", 2_000)
+    other = await graph.control("POST", "accounts", {"access_token": "EAAother"})
+    path = f"{other['phone_numbers'][0]['id']}/media"
+    _, body = await graph.call("POST", path, data=form(b"x" * 500), token="EAAother")
+    first, second = [await upload(graph, data=b"x" * 900) for _ in range(2)]
+    assert [(await graph.call("GET", each))[0] for each in (first, second)] == [400, 200]
+    assert (await graph.call("GET", body["id"], token="EAAother"))[0] == 200

@@ -13,7 +13,7 @@ from simulator.world.records import Message
 WINDOW_SECONDS = 24 * 3600
 """How long after a customer's message the business may send without a template."""
 MOST_WINDOWS = 100_000
-MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024
 MOST_BYTES_OF_NUMBER = 32 * 1024 * 1024
 
 
@@ -72,7 +72,8 @@ class ConversationLog:
 
     def add(self, message: Message, *, most: int, most_of_number: int) -> None:
         """Store a message. When the messages of its number exceed the limits, the number's oldest messages are dropped.
-        When all messages together exceed the limits, the oldest of all are dropped.
+        When all messages together are too many, the oldest of all are dropped. When they have too many bytes, the
+        oldest of the number with the most bytes are dropped.
         """
         self._by_id[message.id] = message
         message.size = len(orjson.dumps([message.body, message.rendered]))
@@ -85,8 +86,10 @@ class ConversationLog:
         of_number = self._bytes_of_number
         while len(own) > most_of_number or of_number[message.phone_number_id] > MOST_BYTES_OF_NUMBER:
             self._remove(own[0])
-        while len(self._by_id) > most or self._bytes > MOST_BYTES:
+        while len(self._by_id) > most:
             self._remove(next(iter(self._by_id.values())))
+        while self._bytes > MOST_BYTES:
+            self._remove(self._of_number[max(of_number, key=of_number.__getitem__)][0])
 
     def open_window(self, phone_number_id: str, customer: str, timestamp: float) -> None:
         """Record that a customer wrote to a number, or talked to it. Expired entries, and the oldest beyond the limit,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from simulator.world.identifiers import new_id
 from simulator.world.records import Media, Number
 
-MOST_BYTES = 512 * 1024 * 1024
+MOST_BYTES = 192 * 1024 * 1024
 MOST_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
 
 
@@ -42,7 +42,7 @@ class MediaStore:
         is_received: bool = False,
     ) -> Media:
         """Store a file for `days`. When the files of its account exceed their limit, the account's oldest files are
-        dropped. When all files together exceed their limit, the oldest of all are dropped.
+        dropped. When all files together exceed their limit, the oldest of the account with the most bytes are dropped.
         """
         media = Media(
             id=new_id("51"),
@@ -61,8 +61,12 @@ class MediaStore:
         self._bytes_of_account[media.waba_id] += len(data)
         while self._bytes_of_account[media.waba_id] > MOST_BYTES_OF_ACCOUNT and len(own) > 1:
             self.drop(next(iter(own)))
+        sizes = self._bytes_of_account
         while self.bytes > MOST_BYTES and len(self._by_id) > 1:
-            self.drop(next(iter(self._by_id)))
+            others = [
+                waba_id for waba_id, files in self._of_account.items() if files and files.keys() != {media.id}
+            ]
+            self.drop(next(iter(self._of_account[max(others, key=sizes.__getitem__)])))
         return media
 
     def drop(self, media_id: str) -> None:

@@ -7,7 +7,8 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -32,10 +33,14 @@ from simulator.world.records import (
 CODE_SECONDS = 30
 PROOF_SECONDS = 300
 UPLOADS_KEPT = 200
-MOST_UPLOAD_BYTES = 512 * 1024 * 1024
+"""The maximum number of an account's uploads."""
+MOST_UPLOAD_BYTES = 128 * 1024 * 1024
 MOST_UPLOAD_BYTES_OF_ACCOUNT = 128 * 1024 * 1024
 MOST_BYTES_OF_ACCOUNT = 16 * 1024 * 1024
 """The maximum size in bytes of an account's objects: templates, flows, groups and similar."""
+MOST_BYTES_OF_OBJECTS = 32 * 1024 * 1024
+LEAST_BYTES_OF_ACCOUNT = 1024 * 1024
+"""The limit of each account while the objects of all accounts together exceed `MOST_BYTES_OF_OBJECTS`."""
 MOST_TOKENS_OF_ACCOUNT = 50
 TOKEN_VARIANTS = (
     "default",
@@ -77,6 +82,8 @@ class State:
         self.flows: dict[str, Flow] = {}
         # Objects of declared edges (`graph/schema.py`): "{node}/{edge}" → key → object.
         self.objects: dict[str, dict[str, dict[str, Any]]] = {}
+        # Account → the size of its objects when it was last measured.
+        self._object_bytes: dict[str, int] = {}
         self.handles: dict[str, Upload] = {}
         self.template_creations: dict[str, list[float]] = {}
         self.deleted_templates: dict[tuple[str, str, str], float] = {}
@@ -175,11 +182,19 @@ class State:
         self.changed()
         return token
 
-    def is_full(self, waba_id: str) -> bool:
-        """Whether the objects of an account exceed their limit of bytes."""
+    def exceeded_limit(self, waba_id: str) -> int | None:
+        """The limit in bytes that the objects of an account exceed. None if they do not exceed it."""
+        for unmeasured in self.accounts.keys() - self._object_bytes.keys():
+            self.measure(unmeasured)
+        is_crowded = sum(self._object_bytes.values()) > MOST_BYTES_OF_OBJECTS
+        limit = LEAST_BYTES_OF_ACCOUNT if is_crowded else MOST_BYTES_OF_ACCOUNT
+        return limit if self._object_bytes.get(waba_id, 0) > limit else None
+
+    def measure(self, waba_id: str) -> None:
+        """Measure the objects of an account. Call it after each change of them."""
         account = self.accounts.get(waba_id)
         if account is None:
-            return False
+            return
         of_account = tuple(f"{node}/" for node in (waba_id, *account.numbers))
         made: list[Any] = [rows for path, rows in self.objects.items() if path.startswith(of_account)]
         made += [template.components for template in self.templates.values() if template.waba_id == waba_id]
@@ -187,7 +202,7 @@ class State:
         flows = [flow for flow in self.flows.values() if flow.waba_id == waba_id]
         made += [[flow.name, flow.categories, flow.endpoint_uri] for flow in flows]
         size = sum(len(orjson.dumps(each)) for each in made) + sum(len(flow.json) for flow in flows)
-        return size > MOST_BYTES_OF_ACCOUNT
+        self._object_bytes[waba_id] = size
 
     def issue_code(self, waba_id: str, *, variant: str = "default", seconds: float = CODE_SECONDS) -> Code:
         """Create a single-use code. It can be exchanged for a token of `variant`."""
@@ -221,22 +236,26 @@ class State:
 
     def add_upload(self, upload: Upload) -> None:
         """Store an upload. When an account's uploads exceed the limits, the account's oldest uploads are dropped. When
-        all uploads together exceed the limits, the oldest of all are dropped.
+        all uploads together exceed the limit, the oldest of the account with the most bytes are dropped.
         """
+        older: defaultdict[str, list[Upload]] = defaultdict(list)
+        sizes = Counter({upload.owner: upload.length})
+        for each in self.uploads.values():
+            older[each.owner].append(each)
+            sizes[each.owner] += each.length
         self.uploads[upload.key] = upload
-        own = [each for each in self.uploads.values() if each.owner == upload.owner]
-        self._drop_uploads(own, MOST_UPLOAD_BYTES_OF_ACCOUNT)
-        self._drop_uploads(self.uploads.values(), MOST_UPLOAD_BYTES)
 
-    def _drop_uploads(self, among: Iterable[Upload], most: int) -> None:
-        """Drop the oldest uploads until the rest are few enough and have at most `most` bytes together."""
-        kept = list(among)
-        size = sum(upload.length for upload in kept)
-        while len(kept) > UPLOADS_KEPT or (size > most and len(kept) > 1):
-            oldest = kept.pop(0)
-            size -= oldest.length
+        def drop_oldest(owner: str) -> None:
+            oldest = older[owner].pop(0)
+            sizes[owner] -= oldest.length
             del self.uploads[oldest.key]
             self.handles.pop(oldest.handle or "", None)
+
+        own = older[upload.owner]
+        while own and (len(own) >= UPLOADS_KEPT or sizes[upload.owner] > MOST_UPLOAD_BYTES_OF_ACCOUNT):
+            drop_oldest(upload.owner)
+        while sizes.total() > MOST_UPLOAD_BYTES and (owners := [owner for owner in older if older[owner]]):
+            drop_oldest(max(owners, key=sizes.__getitem__))
 
     def add_template(self, template: Template) -> None:
         """Store a template by its id, and by its name and language."""

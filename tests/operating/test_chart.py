@@ -11,6 +11,8 @@ import yaml
 
 from gateway import environment
 from gateway.__main__ import ROLES, STOP_SECONDS
+from simulator import request_log
+from simulator.world import conversation_log, media_store, state
 from tests.pages import page
 from webhooks.endpoints.lifecycle import LONGEST_TIMEOUT_SECONDS
 
@@ -40,6 +42,20 @@ def test_a_number_among_its_settings_keeps_its_digits() -> None:
     assert "$value" in settings
     assert "$value | quote" not in settings
     assert not re.search(r"settings\.\w+_ID\b[^}]*\| quote", templates)
+
+
+def test_what_all_sandboxes_keep_together_fits_in_the_simulators_memory() -> None:
+    """The rest is for the process itself, and for parsed objects, which are larger than their JSON."""
+    most = [
+        conversation_log.MOST_BYTES,
+        media_store.MOST_BYTES,
+        request_log.MOST_BYTES,
+        state.MOST_BYTES_OF_OBJECTS,
+        state.MOST_UPLOAD_BYTES,
+    ]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    memory = int(values["simulator"]["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
+    assert sum(most) <= 0.6 * memory
 
 
 def test_a_change_of_any_setting_restarts_the_processes() -> None:
