@@ -27,7 +27,9 @@ from unfold.widgets import (
 )
 
 from gateway import ids
+from gateway.api.errors import Conflict
 from gateway.request_log.models import ApiRequest
+from gateway.roles import Role
 from tenants import audit, platform_apps
 from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, log_in
@@ -339,11 +341,29 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
         super().delete_model(request, obj)
 
 
+IN_TEAM = {"tenant", "role", "is_active"}
+"""The fields that decide what a person may do in a business."""
+
+
 class UserForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_email(self) -> str:
         """The address as it is stored. The form then compares it with the addresses of the other users."""
         email: str = self.cleaned_data["email"]
         return email.lower()
+
+    def clean(self) -> dict[str, Any]:
+        """The values. A business keeps an owner, because only owners can change its team."""
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        former = self.initial.get("tenant") if self.instance.pk else None
+        if former is None or not set(self.changed_data) & IN_TEAM:
+            return given
+        stays = given.get("tenant") is not None and given["tenant"].pk == former
+        if not (stays and given.get("is_active") and given.get("role") == Role.OWNER):
+            try:
+                members.require_owner_besides(tenant_id=former, user_id=self.instance.pk)
+            except Conflict as error:
+                raise ValidationError(error.text) from None
+        return given
 
 
 @admin.register(User)
@@ -415,10 +435,27 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         super().save_model(request, obj, form, change)
         if has_new_address:
             log_in.use_address(obj)
-        details = {field: str(form.cleaned_data[field]) for field in form.changed_data}
+        former = form.initial.get("tenant") if change else None
+        if former is not None and set(form.changed_data) & IN_TEAM:
+            members.changed_by_staff(
+                obj,
+                tenant_id=former,
+                email=form.initial["email"],
+                role=form.initial["role"],
+                actor_user_id=request.user.pk,
+            )
+        details: dict[str, Any] = {field: str(form.cleaned_data[field]) for field in form.changed_data}
         if "groups" in form.changed_data:
             details["groups"] = ", ".join(group.name for group in form.cleaned_data["groups"])
-        _record(request, "user.change" if change else "user.create", "user", obj.pk, details)
+        if change:
+            # The business sees whom the change concerned, and what the person may do in it.
+            former_rights, rights = (
+                {name: values[name] for name in ("role", "is_active")}
+                for values in (form.initial, form.cleaned_data)
+            )
+            others = {name: value for name, value in details.items() if name not in rights}
+            details = {"email": obj.email, **others, **audit.difference(former_rights, rights)}
+        _record(request, "user.change" if change else "user.create", "user", obj.pk, details, obj.tenant_id)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "groups":
@@ -428,12 +465,18 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
 
 
 def _record(
-    request: HttpRequest, action: str, target_type: str, target_id: Any, details: dict[str, Any]
+    request: HttpRequest,
+    action: str,
+    target_type: str,
+    target_id: Any,
+    details: dict[str, Any],
+    tenant_id: UUID | None = None,
 ) -> None:
     audit.record(
         action=action,
         target_type=target_type,
         target_id=target_id,
+        tenant_id=tenant_id,
         actor_user_id=request.user.pk,
         details=details,
     )

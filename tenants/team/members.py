@@ -136,6 +136,33 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
         _end_access(member)
 
 
+def require_owner_besides(*, tenant_id: UUID, user_id: int) -> None:
+    """Raise Conflict if this member is a team's only owner. No owner leaves the team until the transaction ends."""
+    Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+    if only_owner(tenant_id) == user_id:
+        raise Conflict("An account needs an owner: make somebody else an owner first.")
+
+
+def changed_by_staff(
+    member: User, *, tenant_id: UUID, email: str, role: str, actor_user_id: int | None
+) -> None:
+    """End the open invitations of a member whom staff have deactivated, moved or given another role.
+
+    `tenant_id`, `email` and `role` are the former ones. If the member has left the tenant, its audit log says so.
+    """
+    Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+    if member.tenant_id == tenant_id:
+        return
+    audit.record(
+        action="team.remove",
+        target_type="user",
+        target_id=member.pk,
+        tenant_id=tenant_id,
+        actor_user_id=actor_user_id,
+        details={"email": email, "before": {"role": role}, "after": {"role": None}},
+    )
+
+
 def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
     """End the access of all members of a tenant that closes, and end all open invitations. Returns the number of
     members.

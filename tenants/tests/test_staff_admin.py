@@ -24,6 +24,7 @@ from tenants.models import (
     ApiKey,
     AuditEntry,
     EmailDomainRule,
+    Invitation,
     OutboundMail,
     PlatformApp,
     SignUp,
@@ -300,6 +301,45 @@ def test_people_and_domain_rules_are_changed_by_superusers_and_audited(browser: 
     browser.post("/admin/tenants/emaildomainrule/add/", {"domain": "zoho.com", "verdict": "allow"})
     assert EmailDomainRule.objects.get().verdict == "allow"
     assert {entry.action for entry in AuditEntry.objects.all()} == {"user.create", "email_domain.rule"}
+
+
+@pytest.mark.parametrize("act", ["role", "deactivation", "move", "removal"])
+def test_a_business_keeps_an_owner_and_learns_what_staff_changed_in_its_team(
+    browser: Client, tenant: Tenant, act: str
+) -> None:
+    User.objects.filter(tenant=tenant).delete()
+    person = User.objects.create_user("asha@traders.example", tenant=tenant, role="owner")
+    other = Tenant.objects.create(name="Second", status="active")
+    Invitation.objects.create(tenant=tenant, email="own@x.example", role="owner", invited_by=person)
+    form = {"email": person.email, "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    changed = {
+        "role": {**form, "role": "developer"},
+        "deactivation": {**form, "is_active": ""},
+        "move": {**form, "tenant": str(other.pk)},
+        "removal": {**form, "tenant": ""},
+    }[act]
+    path = f"/admin/tenants/user/{person.pk}/change/"
+    refused = browser.post(path, changed)
+    assert refused.status_code == 200
+    assert "An account needs an owner" in refused.content.decode()
+    assert Invitation.objects.open().count() == 1
+    assert not AuditEntry.objects.exists()
+    User.objects.create_user("ravi@traders.example", tenant=tenant, role="owner")
+    assert browser.post(path, changed).status_code == 302
+    assert not Invitation.objects.open().exists()
+    left = [("team.remove", {"role": "owner"}, {"role": None})]
+    assert [
+        (entry.action, entry.details.get("before"), entry.details.get("after"))
+        for entry in AuditEntry.objects.filter(tenant_id=tenant.pk)
+    ] == {
+        "role": [("user.change", {"role": "owner"}, {"role": "developer"})],
+        "deactivation": [("user.change", {"is_active": True}, {"is_active": False})],
+        "move": left,
+        "removal": left,
+    }[act]
+    joined = AuditEntry.objects.filter(tenant_id=other.pk, action="user.change")
+    assert joined.exists() == (act == "move")
+    assert {entry.details["email"] for entry in AuditEntry.objects.all()} == {person.email}
 
 
 def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
