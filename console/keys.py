@@ -37,9 +37,9 @@ SCOPES = [
     (KeyScope.NUMBERS.value, "Numbers: connect, register, profile"),
     (KeyScope.TEMPLATES.value, "Templates"),
     (KeyScope.WEBHOOKS.value, "Webhooks: endpoints, deliveries, replays"),
-    (KeyScope.EVENTS.value, "Events: log, stream, analytics, requests"),
+    (KeyScope.EVENTS.value, "Events: log, stream, analytics, requests, exports of all data"),
     (KeyScope.BILLING.value, "Billing: invoices, autopay (live keys)"),
-    (KeyScope.SETTINGS.value, "Settings: retention, billing email (live keys)"),
+    (KeyScope.SETTINGS.value, "Settings: retention, billing email, erasing customers for good (live keys)"),
     (KeyScope.KEYS.value, "Keys: create, rotate and revoke keys"),
 ]
 KEYS_PER_PAGE = 50

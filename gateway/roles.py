@@ -47,10 +47,10 @@ class KeyScope(StrEnum):
     WEBHOOKS = "webhooks"
     """Endpoints and deliveries."""
     EVENTS = "events"
-    """Events, the event stream, analytics, the ledger and the request log."""
+    """Events, the event stream, analytics, the ledger, the request log and exports of all data."""
     BILLING = "billing"
     SETTINGS = "settings"
-    """The tenant's name, billing e-mail and retention."""
+    """The tenant's name, billing e-mail and retention, and erasures of customers' data."""
     KEYS = "keys"
     """API keys."""
 

@@ -14,7 +14,7 @@ from django.urls import Resolver404, resolve
 import gateway.urls as _everything  # noqa: F401 - the test compares what its modules define with the docs
 import messaging.sending.journal_replay as _replay  # noqa: F401 - it defines metrics of a web process
 from billing.payments.provider import PAGES_A_DAY
-from console import log_in_and_passkeys
+from console import keys, log_in_and_passkeys
 from gateway import checks
 from gateway.__main__ import QUEUES, ROLES
 from gateway.api import authentication, pagination
@@ -225,6 +225,22 @@ def test_the_scopes_are_the_codes() -> None:
     assert [row[0].strip("`") for row in rows("docs/authentication.md", "Scopes")] == [*KeyScope]
 
 
+def test_who_makes_a_key_sees_that_it_may_erase_or_export_customers() -> None:
+    scopes = {
+        operation["x-scope"]
+        for path in json.loads(page("docs/openapi.json"))["paths"].values()
+        for operation in path.values()
+        if operation.get("tags") == ["Customer data"]
+    }
+    assert scopes == {"settings", "events"}
+    shown = dict(keys.SCOPES)
+    for name, opens in rows("docs/authentication.md", "Scopes"):
+        if name.strip("`") in scopes:
+            assert "(customer-data.md" in opens, name
+    assert "erasing customers" in shown["settings"]
+    assert "exports of all data" in shown["events"]
+
+
 def test_the_limits_are_the_codes() -> None:
     def hours(period: timedelta) -> int:
         return round(period.total_seconds() / 3600)
@@ -278,7 +294,17 @@ def test_the_limits_are_the_codes() -> None:
     )
     assert limits["customers of an account"] == f"{customers.MOST_OF_ACCOUNT:,}"
     rest = "everything else of an account: templates, flows, groups, codes"
-    assert limits[rest] == f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB"
+    assert limits[rest] == (
+        f"{world.MOST_BYTES_OF_ACCOUNT // mib} MiB; {world.LEAST_BYTES_OF_ACCOUNT // mib} MiB while all sandboxes "
+        f"together have more than {world.MOST_BYTES_OF_OBJECTS // mib} MiB"
+    )
+    assert limits["files of all sandboxes together"] == (
+        f"{media_store.MOST_BYTES // mib} MiB, uploads for templates and profiles "
+        f"{world.MOST_UPLOAD_BYTES // mib} MiB more"
+    )
+    assert limits["messages of all sandboxes together"] == (
+        f"{Keep().messages:,}, {conversation_log.MOST_BYTES // mib} MiB"
+    )
     assert limits["members of a team"].startswith(f"{members.MOST_PEOPLE},")
     for name in ("pages for autopay mandates", "payment links of an invoice"):
         assert limits[name] == f"{PAGES_A_DAY} in 24 hours"
