@@ -266,9 +266,10 @@ def store_file(*, tenant_id: UUID, environment: str, name: str, content: bytes) 
     return stored
 
 
-def find_file(*, tenant_id: UUID, environment: str, file_id: UUID) -> BatchFile:
+def find_file(*, tenant_id: UUID, environment: str, file_id: UUID, locked: bool = False) -> BatchFile:
     """A tenant's file. Raises NotFound."""
-    found = BatchFile.objects.filter(tenant_id=tenant_id, environment=environment, pk=file_id).first()
+    rows = BatchFile.objects.select_for_update() if locked else BatchFile.objects.all()
+    found = rows.filter(tenant_id=tenant_id, environment=environment, pk=file_id).first()
     if found is None:
         raise NotFound("There is no such file. Files are kept for a day.")
     return found
@@ -295,10 +296,13 @@ def start_batch(
 ) -> Batch | None:
     """Create the batch of a file. Returns None if the file already has a batch (`batch_id`).
 
-    Raises the errors of `lifecycle.create`, CannotBeFilled, and Conflict when no row can be sent.
+    Raises the errors of `lifecycle.create`, NotFound when the file was deleted meanwhile, CannotBeFilled, and Conflict
+    when no row can be sent.
     """
     with transaction.atomic():
-        locked = BatchFile.objects.select_for_update().get(pk=stored.pk)
+        locked = find_file(
+            tenant_id=stored.tenant_id, environment=stored.environment, file_id=stored.pk, locked=True
+        )
         if locked.batch_id is not None:
             return None
         found = filled_file(locked, template, mapped)

@@ -39,6 +39,7 @@ class ErasedOut(serializers.Serializer[dict[str, int]]):
     idempotency_answers = serializers.IntegerField()
     read_marks = serializers.IntegerField()
     export_files = serializers.IntegerField()
+    uploaded_files = serializers.IntegerField()
 
 
 class ErasureOut(serializers.ModelSerializer[Erasure]):
@@ -54,7 +55,8 @@ class ErasureOut(serializers.ModelSerializer[Erasure]):
 
     @extend_schema_field(ErasedOut(allow_null=True))
     def get_erased(self, row: Erasure) -> dict[str, int] | None:
-        return row.receipt
+        # Earlier receipts lack the member.
+        return None if row.receipt is None else {"uploaded_files": 0, **row.receipt}
 
 
 class ExportIn(serializers.Serializer[dict[str, Any]]):

@@ -39,7 +39,7 @@ from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
 from messaging.batches import lifecycle, scheduled_messages
 from messaging.batches.body import customers_of
 from messaging.conversations.read_marks import key_of
-from messaging.models import Batch, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
+from messaging.models import Batch, BatchFile, Erasure, KnownMedia, OptOut, ReadMark, ScheduledMessage
 from messaging.retention import (
     NAMELESS,
     customers_in_bodies,
@@ -225,6 +225,8 @@ def _erase(tenant_id: UUID, names: Names) -> Iterator[tuple[str, int]]:
     conversations = [key_of(number, name) for number in numbers for name in names.all]
     marks = ReadMark.objects.filter(tenant_id=tenant_id, conversation__in=conversations)
     yield "read_marks", marks.delete()[0]
+    waiting_files = BatchFile.objects.filter(tenant_id=tenant_id, batch_id=None)
+    yield "uploaded_files", waiting_files.delete()[0]
     exports = Export.objects.filter(tenant_id=tenant_id, kind__in=EXPORTS_WITH_CUSTOMERS)
     yield "export_files", exports.delete()[1].get("tenants.Export", 0)
 

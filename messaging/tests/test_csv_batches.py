@@ -15,6 +15,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils.http import urlencode
 
+from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.ids import uuid7
 from messaging import csv_batches, retention
@@ -480,6 +481,16 @@ def test_of_starts_at_the_same_moment_one_makes_the_batch(
 
     assert len([batch for batch in in_threads(*[start] * 4) if batch is not None]) == 1
     assert BatchItem.objects.count() == 2
+
+
+def test_a_file_that_is_deleted_meanwhile_starts_no_batch(
+    browser: Client, number: PhoneNumber, template: MessageTemplate
+) -> None:
+    stored = BatchFile.objects.get(pk=UUID(upload(browser).rpartition("/")[2]))
+    BatchFile.objects.all().delete()
+    with pytest.raises(NotFound):
+        csv_batches.start_batch(stored, from_=number.phone_number_id, template=template, mapped=MAPPED)
+    assert not Batch.objects.exists()
 
 
 def test_files_of_the_same_name_make_a_batch_each(

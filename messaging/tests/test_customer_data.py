@@ -20,11 +20,12 @@ from console import exports
 from gateway import ids
 from gateway.clock import now
 from gateway.upstream.notifications.change import MessageFacts
-from messaging import data_export, erasure, retention
+from messaging import csv_batches, data_export, erasure, retention
 from messaging.batches import scheduled_messages
 from messaging.conversations import read_marks
 from messaging.models import (
     Batch,
+    BatchFile,
     BatchItem,
     Erasure,
     IdempotencyRecord,
@@ -140,6 +141,9 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
         for kind in {*exports.KINDS, *data_export.KINDS}:
             Export.objects.create(tenant=owner, environment="live", kind=kind, query="", rows=1)
         opted_out(owner, user_id=USER_ID)
+        csv_batches.store_file(
+            tenant_id=owner.id, environment="live", name="x.csv", content=f"phone\n+{WA_ID}\n".encode()
+        )
     opted_out(tenant, wa_id=OTHER)
     answered(tenant, "of another", OTHER)
     waiting = scheduled(tenant, {"to": f"+{WA_ID}"}), scheduled(tenant, {"recipient": USER_ID})
@@ -167,6 +171,7 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
         "idempotency_answers": 1,
         "read_marks": 2,
         "export_files": len(WITH_CUSTOMERS),
+        "uploaded_files": 1,
     }
     assert WA_ID not in str(receipt)
     assert readable(gone, by_user, in_sandbox, stays, theirs) == [False, False, False, True, True]
@@ -189,6 +194,7 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
         assert (message.status, bytes(message.body)) == ("cancelled", b"")
     to_another.refresh_from_db()
     assert to_another.status == "scheduled"
+    assert [file.tenant_id for file in BatchFile.objects.all()] == [other_tenant.id]
     item = BatchItem.objects.get()
     assert (bytes(item.body), item.response) == (b"", None)
     assert ReadMark.objects.count() == 1
@@ -198,7 +204,11 @@ def test_everything_of_a_customer_goes_and_nothing_of_another(
     row = Erasure.objects.get()
     assert (row.customer_id, WA_ID in str(AuditEntry.objects.values())) == (None, False)
     assert AuditEntry.objects.get(action="customer.erase").target_id == str(row.pk)
-    assert erase(api)["erased"]["events"] == 0
+    nothing = erase(api)["erased"]
+    assert set(nothing.values()) == {0}
+    # A receipt of before uploaded files were erased.
+    Erasure.objects.update(erased={name: 0 for name in nothing if name != "uploaded_files"})
+    assert [receipt["erased"] for receipt in api.get("/v1/erasures").json()["data"]] == [nothing] * 2
 
 
 def test_a_scheduled_message_to_a_number_that_whatsapp_knows_without_its_9_is_cancelled(

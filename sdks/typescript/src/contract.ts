@@ -5831,6 +5831,8 @@ export interface components {
             read_marks: number;
             /** @description The number of deleted export files that may have named the customer. */
             export_files: number;
+            /** @description The number of deleted CSV files from which no batch had been started. 0 in earlier receipts. */
+            uploaded_files: number;
         };
         /** @description The receipt of an erasure. It does not name the customer. */
         Erasure: {
@@ -14337,7 +14339,8 @@ export interface operations {
                      *         "media": 1,
                      *         "idempotency_answers": 1,
                      *         "read_marks": 1,
-                     *         "export_files": 1
+                     *         "export_files": 1,
+                     *         "uploaded_files": 1
                      *       }
                      *     }
                      */
@@ -14517,7 +14520,8 @@ export interface operations {
                      *             "media": 1,
                      *             "idempotency_answers": 1,
                      *             "read_marks": 1,
-                     *             "export_files": 1
+                     *             "export_files": 1,
+                     *             "uploaded_files": 1
                      *           }
                      *         }
                      *       ],
@@ -14578,7 +14582,8 @@ export interface operations {
                      *         "media": 1,
                      *         "idempotency_answers": 1,
                      *         "read_marks": 1,
-                     *         "export_files": 1
+                     *         "export_files": 1,
+                     *         "uploaded_files": 1
                      *       }
                      *     }
                      */

@@ -766,6 +766,7 @@ class Erased(TypedDict):
     idempotency_answers: int
     read_marks: int
     export_files: int
+    uploaded_files: int
 
 
 class Erasure(TypedDict):
