@@ -39,7 +39,7 @@ from gateway.request_log import views as request_log
 from gateway.roles import Area
 from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
 from messaging import data_export
-from tenants import mail
+from tenants import audit, mail
 from tenants.audit_labels import action_words, changes
 from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.analytics import statistics
@@ -54,6 +54,8 @@ LEASE = timedelta(minutes=5)
 ROWS_OF_A_PART = 5_000
 PART_SECONDS = 60.0
 """A part ends after this time, even without rows. A filter may match few rows of a log."""
+RECORDED_EVERY = timedelta(hours=1)
+"""How often the audit log records that a person downloads the same list directly."""
 PAGE = 1_000
 MOST_PAGES_AT_ONCE = 2 * MOST_AT_ONCE // PAGE
 """The maximum number of pages that a direct download reads. Each is a bounded walk through the log."""
@@ -226,6 +228,8 @@ def _at_once(request: HttpRequest, visit: Visit, *, name: str) -> HttpResponse:
         if len(rows) > MOST_AT_ONCE or pages > MOST_PAGES_AT_ONCE:
             context = {"name": name, "kind": kind, "query": request.GET.urlencode(), "at_once": MOST_AT_ONCE}
             return render(request, "console/export.html", context | {"most": MOST_ROWS, "days": KEPT.days})
+    if "customer" in kind.columns:
+        _record_download(visit, name)
     answer = HttpResponse(_lines([kind.columns, *rows]), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     return answer
@@ -235,6 +239,27 @@ messages_csv = partial(_at_once, name="messages")
 requests_csv = partial(_at_once, name="requests")
 analytics_csv = partial(_at_once, name="figures")
 audit_csv = partial(_at_once, name="audit")
+
+
+def _record_download(visit: Visit, name: str) -> None:
+    """Record that a person downloads a list of customers, at most once in `RECORDED_EVERY`: downloads must not use up
+    the business's entries of a day.
+    """
+    facts = {"kind": name, "environment": visit.environment}
+    recent = AuditEntry.objects.filter(tenant_id=visit.tenant.id, created_at__gt=now() - RECORDED_EVERY)
+    if not recent.filter(action="data.export", actor_user_id=visit.user.pk, details=facts).exists():
+        _record(visit, "list", name, facts)
+
+
+def _record(visit: Visit, target_type: str, target_id: object, facts: dict[str, Any]) -> None:
+    audit.record(
+        action="data.export",
+        target_type=target_type,
+        target_id=target_id,
+        tenant_id=visit.tenant.id,
+        actor_user_id=visit.user.pk,
+        details=facts,
+    )
 
 
 def start(request: HttpRequest, visit: Visit) -> HttpResponse:
@@ -253,6 +278,7 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
                 kind=name,
                 query=request.POST.get("query", "")[:2000],
             )
+            _record(visit, "export", export.pk, {"kind": name, "environment": visit.environment})
     except IntegrityError:
         messages.error(
             request,

@@ -20,7 +20,7 @@ from gateway.clock import IST, now
 from gateway.database.bounded_walk import Page as BoundedPage
 from messaging.models import MessageTemplate
 from tenants import audit
-from tenants.models import Export, OutboundMail, Tenant, User
+from tenants.models import AuditEntry, Export, OutboundMail, Tenant, User
 from tests.browsers import browser_of
 from tests.one_of_each import one_of_each
 from tests.threads import at_once
@@ -162,7 +162,8 @@ def test_a_file_has_each_own_row_once_newest_first(
         for number in range(5):
             audit.record(action="team.role", target_type="user", target_id=number, tenant_id=owner.id)
     made["settings/audit"] = list("01234")
-    columns = {"messages": "message_id", "requests": "request_id", "settings/audit": "target_id"}
+    # The audit log first: it also records the download of messages.
+    columns = {"settings/audit": "target_id", "messages": "message_id", "requests": "request_id"}
     for path, column in columns.items():
         rows = table(browser.get(f"/console/{path}/export.csv"))
         assert [row[column] for row in rows] == made[path][::-1], path
@@ -248,6 +249,27 @@ def test_a_file_that_is_written_in_the_background_has_the_rows_of_a_direct_downl
     written = table(browser.get(f"/console/exports/{Export.objects.get().pk}"))
     monkeypatch.setattr(exports, "MOST_AT_ONCE", 3)
     assert written == table(browser.get("/console/messages/export.csv?direction=outbound"))
+
+
+def test_the_audit_log_names_who_took_a_list_of_customers_out(
+    tenant: Tenant, long: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = browser_of(tenant, "read_only")
+    direct, entries = "/console/messages/export.csv", AuditEntry.objects.filter(tenant_id=tenant.id)
+    assert b"in the background" in person.get(direct).content
+    person.get("/console/figures/export.csv")
+    assert not entries.exists(), "no customer has left the console"
+    monkeypatch.setattr(exports, "MOST_AT_ONCE", 3)
+    for _ in range(2):
+        person.get(direct)
+    person.post("/console/exports", ASKED)
+    Export.objects.update(rows=0)
+    monkeypatch.setattr(exports, "RECORDED_EVERY", timedelta())
+    person.get(direct)
+    facts = {"kind": "messages", "environment": "live"}
+    found = entries.order_by("id").values_list("action", "actor_user_id", "target_type", "details")
+    who = User.objects.get(role="read_only").pk
+    assert list(found) == [("data.export", who, target, facts) for target in ("list", "export", "list")]
 
 
 def test_a_role_gets_no_file_of_a_list_that_it_does_not_open(tenant: Tenant, long: list[str]) -> None:
