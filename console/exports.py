@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import structlog
 from django.conf import settings
 from django.contrib import messages
 from django.db import IntegrityError, transaction
@@ -32,9 +34,10 @@ from console.messages import MessageFilter, search_page
 from console.request_log import RequestFilter
 from console.visit import Visit
 from gateway import ids
-from gateway.api.errors import RateLimited
+from gateway.api.errors import InvalidRequest, RateLimited
 from gateway.clock import now
 from gateway.csv_cells import as_text
+from gateway.database.transactions import concerns_all
 from gateway.request_log import views as request_log
 from gateway.roles import Area
 from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
@@ -43,6 +46,8 @@ from tenants import audit, mail
 from tenants.audit_labels import action_words, changes
 from tenants.models import AuditEntry, Export, ExportPart
 from webhooks.analytics import statistics
+
+log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 10_000
 """The maximum number of rows in a direct download. Longer lists are written in the background."""
@@ -268,6 +273,10 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
     if kind is None or not visit.may_read(kind.area):
         messages.error(request, "Your role may not open this list.")
         return redirect("console")
+    query = request.POST.get("query", "")[:2000]
+    if "\0" in unquote(query):
+        # The middleware refuses it in the query of a request, and this is one that is read later.
+        raise InvalidRequest("The filter must not contain the character U+0000.")
     try:
         data_export.require_room(visit.tenant.id)
         with transaction.atomic():
@@ -276,7 +285,7 @@ def start(request: HttpRequest, visit: Visit) -> HttpResponse:
                 user=visit.user,
                 environment=visit.environment,
                 kind=name,
-                query=request.POST.get("query", "")[:2000],
+                query=query,
             )
             _record(visit, "export", export.pk, {"kind": name, "environment": visit.environment})
     except IntegrityError:
@@ -315,12 +324,19 @@ download_audit = partial(_written, area=Area.SETTINGS)
 def write_waiting() -> None:
     """Write the waiting files that no worker is writing, of the tenants in turn, and delete old files. Called every
     minute by beat. After `RUN_SECONDS`, the other files are left to the next run.
+
+    An error in one file does not stop the others.
     """
     Export.objects.filter(created_at__lt=now() - KEPT).delete()
     ends_at = time.monotonic() + RUN_SECONDS
     idle = Export.objects.filter(_idle(), rows__isnull=True).order_by("id")
     for key in in_turn(idle.values_list("tenant_id", "pk")):
-        write(key)
+        try:
+            write(key)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            log.exception("export_failed", export_id=str(key))
         if time.monotonic() > ends_at:
             enqueue("console.tasks.write_exports", expires=AGAIN_SECONDS)
             break

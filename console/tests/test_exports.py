@@ -281,6 +281,21 @@ def test_a_role_gets_no_file_of_a_list_that_it_does_not_open(tenant: Tenant, lon
     assert Export.objects.get().kind == "messages"
 
 
+@pytest.mark.parametrize("query", ["template=a%00", "template=a\0"], ids=["encoded", "plain"])
+def test_a_filter_that_the_database_cannot_read_starts_no_file(browser: Client, query: str) -> None:
+    answer = browser.post("/console/exports", {"kind": "figures", "query": query}, follow=True)
+    assert "must not contain the character U+0000" in answer.content.decode()
+    assert not Export.objects.exists()
+
+
+def test_a_file_that_fails_stops_no_other(tenant: Tenant, long: list[str]) -> None:
+    for role, kind in (("owner", "figures"), ("developer", "messages")):
+        browser_of(tenant, role).post("/console/exports", {"kind": kind})
+    Export.objects.filter(kind="figures").update(user=None)
+    exports.write_waiting()
+    assert list(Export.objects.order_by("id").values_list("rows", flat=True)) == [None, 3]
+
+
 def test_a_person_has_one_file_under_way(browser: Client, long: list[str]) -> None:
     for _ in range(2):
         browser.post("/console/exports", ASKED)

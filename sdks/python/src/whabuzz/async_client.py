@@ -35,7 +35,8 @@ class AsyncMessages(async_resources.AsyncMessages):
     ) -> types.SentMessage:
         """Answer a customer's message. An event that is delivered twice within 24 hours is answered once.
 
-        Store each event's `dedupe_key`, because retries and replays can come later. Several answers to one event need a `name` each.
+        Store each event's `dedupe_key`, because retries and replays can come later. Several answers to one event need
+        a `name` each.
         """
         return await self.send(
             reply_body(event, content, quote=quote), idempotency_key=reply_key(event, name)

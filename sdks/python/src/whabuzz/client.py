@@ -34,7 +34,8 @@ class Messages(resources.Messages):
     ) -> types.SentMessage:
         """Answer a customer's message. An event that is delivered twice within 24 hours is answered once.
 
-        Store each event's `dedupe_key`, because retries and replays can come later. Several answers to one event need a `name` each.
+        Store each event's `dedupe_key`, because retries and replays can come later. Several answers to one event need
+        a `name` each.
         """
         return self.send(reply_body(event, content, quote=quote), idempotency_key=reply_key(event, name))
 
