@@ -150,7 +150,7 @@ def changed_by_staff(
 
     `tenant_id`, `email` and `role` are the former ones. If the member has left the tenant, its audit log says so.
     """
-    Invitation.objects.for_tenant(tenant_id).open().filter(invited_by=member).update(ended_at=now())
+    _end_invitations(tenant_id, member)
     if member.tenant_id == tenant_id:
         return
     audit.record(

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from cryptography.fernet import InvalidToken
@@ -335,7 +334,7 @@ def _set(endpoint: Endpoint, changes: dict[str, Any]) -> None:
 
 def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, Any]:
     """Convert the caller's values to values of columns. Raises InvalidRequest."""
-    if endpoint is not None and "url" in given and _origin(given["url"]) != _origin(endpoint.url):
+    if endpoint is not None and "url" in given and origin_of(given["url"]) != origin_of(endpoint.url):
         _require_secrets_again(given, endpoint)
     if "headers" in given:
         given = _with_headers(given, endpoint)
@@ -357,11 +356,6 @@ def _as_stored(given: dict[str, Any], endpoint: Endpoint | None) -> dict[str, An
         path = None if given["filter"] is None else filters.checked(given["filter"])
         given = {**given, "filter_path": path}
     return given
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = urlsplit(url.lower())
-    return parts.scheme, parts.netloc
 
 
 def _require_secrets_again(given: dict[str, Any], endpoint: Endpoint) -> None:
