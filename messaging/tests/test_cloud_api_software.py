@@ -9,6 +9,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 
+from messaging.tests.incoming import notification, post, text_change
 from messaging.tests.test_cloud_api import CUSTOMER, error_of, sent_bodies
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
@@ -155,6 +156,9 @@ def test_chatwoots_calls(
     picture = {"phone_number_id": phone, "from": CUSTOMER, "type": "image"}
     inbound = simulator.control("POST", "inbound", picture)
     media_id = inbound["body"]["image"]["id"]
+    change = text_change(phone, "wamid.picture")
+    change["value"]["messages"][0] |= {"type": "image", "image": {"id": media_id, "mime_type": "image/png"}}
+    assert post(notification((account.waba_id, [change]))).status_code == 200
     described = api.get(f"/v13.0/{media_id}?phone_number_id={phone}").json()
     content = api.get("/" + described["url"].split("/", 3)[3])
     assert len(b"".join(content.streaming_content)) == int(described["file_size"])
