@@ -188,8 +188,10 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings.DELIVERY_CONCURRENCY = 2
+    settings.DELIVERY_CONCURRENCY = 1
     monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
+    # No other sender replaces the waiting one.
+    monkeypatch.setattr(caps, "SLOW_FACTOR", 0)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     released = "OLD.leased_until IS NOT NULL AND NEW.leased_until IS NULL AND NEW.status = 'pending'"
     for number in range(6):
@@ -197,10 +199,16 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
     with read_only_for(1, "UPDATE ON webhook_deliveries", when=released) as count:
 
         async def stop(request: Received) -> web.Response:
+            # A delivery must wait for its turn, so that there is something to release.
+            while await asyncio.to_thread(in_thread, leased) < 2:
+                await asyncio.sleep(0.01)
             dispatcher.stop()
             while await asyncio.to_thread(in_thread, count) < 1:
                 await asyncio.sleep(0.01)
             return web.Response()
+
+        def leased() -> int:
+            return Delivery.objects.filter(leased_until__isnull=False).count()
 
         receiver.answer = stop
         dispatcher.run()
