@@ -732,6 +732,14 @@ def test_the_end_of_a_new_token_is_reported_again(simulator: RunningSimulator, t
     assert row.token_expires_at > now() + timedelta(days=59)
 
 
+def test_the_warnings_of_a_token_come_again_for_a_later_end_alone(tenant: Tenant) -> None:
+    account, end = make_account(tenant), now() + timedelta(days=3)
+    for later, warned in ((timedelta(), 7), (timedelta(seconds=-1), 7), (timedelta(seconds=1), None)):
+        account.token_expires_at, account.token_warned_days = end, 7
+        tokens.set_ends(account, oauth.TokenFacts(True, "1", (), end + later, None))
+        assert account.token_warned_days == warned, later
+
+
 def test_the_health_report_counts_tokens(tenant: Tenant) -> None:
     soon, later = now() + timedelta(days=3), now() + timedelta(days=30)
     for ends_at, invalid_at in ((soon, None), (soon, now()), (later, None), (later, now()), (None, None)):

@@ -117,6 +117,15 @@ def test_a_created_template_is_listed_at_once(api: Api, number: PhoneNumber) -> 
     assert listed["components"] == order_update()["components"]
 
 
+def test_a_created_template_is_listed_with_the_category_that_the_upstream_gave_it(
+    api: Api, number: PhoneNumber
+) -> None:
+    answer = api.post("/v1/templates", {**order_update(), "name": "big_promo"})
+    assert answer.json()["category"] == "MARKETING"
+    [listed] = api.get("/v1/templates").json()["data"]
+    assert (order_update()["category"], listed["category"]) == ("UTILITY", "MARKETING")
+
+
 def test_the_account_is_named_in_the_query_or_in_the_body_and_never_sent_upstream(
     api: Api, tenant: Tenant, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:

@@ -640,6 +640,12 @@ def test_a_read_mark_is_one_whatever_status_it_names_and_its_refused_token_is_as
     (body,) = sent_bodies(simulator, number)
     expected = {"messaging_product": "whatsapp", "status": "read", "message_id": "wamid.1"}
     assert orjson.loads(body) == expected
+    simulator.faults({"action": "error", "code": 131009, "match": {"path": "/messages$"}})
+    refused = api.post("/v1/messages/read", mark).json()
+    assert (refused["source"], refused["error"]["code"]) == ("meta", 131009)
+    assert refused["doc_url"].endswith("131009")
+    assert refused["hint"]
+    assert refused["request_id"].startswith("req_")
     simulator.faults({"action": "reset", "when": "before", "match": {"path": "/messages$"}})
     assert_error(api.post("/v1/messages/read", mark), 502, "meta_unreachable")
     simulator.faults()
