@@ -144,6 +144,21 @@ def test_what_a_retry_holds_back_says_so(api: Api, tenant: Tenant, ordered: Endp
         assert found["91:b"] == ("waits_for_earlier_event", isoformat(due))
         assert found["92:a"][0] is None
     assert api.get(f"/v1/webhooks/{ordered.pk}").json()["health"]["retry_at"] == isoformat(due)
+    first = Delivery.objects.get(event_id=ids_of()["91:a"])
+    again = Delivery.objects.create(
+        **{
+            name: getattr(first, name)
+            for name in ("tenant_id", "environment", "endpoint_id", "event_id", "customer_key")
+        },
+        id=ids.uuid7(),
+        next_attempt_at=now(),
+    )
+    (replayed, _) = sorted(
+        api.get(f"/v1/webhook-deliveries?event_id={ids.encode(ids.EVENT, first.event_id)}").json()["data"],
+        key=lambda row: row["id"] != again.public_id,
+    )
+    assert replayed["last_error"] == "waits_for_earlier_event", "of two deliveries of an event, one is first"
+    again.delete()
     until = now() + timedelta(hours=1)
     Endpoint.objects.update(circuit_open_until=until)
     assert shown()["91:b"] == ("circuit_open", isoformat(until))
