@@ -149,7 +149,7 @@ def _today() -> date:
 
 
 def _maintain_one(table: PartitionedTable, today: date) -> None:
-    _make(table, today - timedelta(days=min(table.behind_days, table.keep_days())))
+    _make(table, today - timedelta(days=min(table.behind_days, table.keep_days())), today)
     for name, start in sorted(_partitions(table).items()):
         if table.after(start) <= today - timedelta(days=table.keep_days()):
             drop(name)
@@ -157,7 +157,7 @@ def _maintain_one(table: PartitionedTable, today: date) -> None:
 
 def make_from(table_name: str, first_day: date) -> None:
     """Create the partitions from a past day on, for bulk loads and tests."""
-    _make(_tables[table_name], first_day)
+    _make(_tables[table_name], first_day, _today())
 
 
 def drop(partition: str) -> None:
@@ -186,7 +186,7 @@ def missing() -> dict[str, int]:
     """How many partitions are missing ahead of today, by table."""
     today = _today()
     return {
-        name: sum(start not in starts.values() for start in _starts(_tables[name], today))
+        name: sum(start not in starts.values() for start in _starts(_tables[name], today, today))
         for name, starts in _attached(_tables.values()).items()
     }
 
@@ -250,18 +250,18 @@ def _attached(tables: Collection[PartitionedTable]) -> dict[str, dict[str, date]
     return found
 
 
-def _starts(table: PartitionedTable, first_day: date) -> Iterator[date]:
+def _starts(table: PartitionedTable, first_day: date, today: date) -> Iterator[date]:
     """The first days of all partitions that the table must have from a day on."""
-    last = max(first_day, _today()) + timedelta(days=table.ahead_days)
+    last = max(first_day, today) + timedelta(days=table.ahead_days)
     start = table.start_of(first_day)
     while start <= last:
         yield start
         start = table.after(start)
 
 
-def _make(table: PartitionedTable, first_day: date) -> None:
+def _make(table: PartitionedTable, first_day: date, today: date) -> None:
     existing = _partitions(table).values()
-    for start in _starts(table, first_day):
+    for start in _starts(table, first_day, today):
         if start not in existing:
             _make_one(table, start)
 

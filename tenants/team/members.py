@@ -48,6 +48,9 @@ def find(*, tenant_id: UUID, user_id: int) -> User:
     return member
 
 
+_NEEDS_OWNER = "An account needs an owner: make somebody else an owner first."
+
+
 def only_owner(tenant_id: UUID) -> int | None:
     """The id of a tenant's only owner. This owner cannot be removed or given another role. None when there are several
     owners.
@@ -140,7 +143,7 @@ def require_owner_besides(*, tenant_id: UUID, user_id: int) -> None:
     """Raise Conflict if this member is a team's only owner. No owner leaves the team until the transaction ends."""
     Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
     if only_owner(tenant_id) == user_id:
-        raise Conflict("An account needs an owner: make somebody else an owner first.")
+        raise Conflict(_NEEDS_OWNER)
 
 
 def changed_by_staff(
@@ -218,7 +221,7 @@ def change_mails(*, tenant_id: UUID, former: str, address: str) -> None:
 def _require_another_owner(member: User) -> None:
     assert member.tenant_id is not None  # noqa: S101 - `find` asks for a tenant
     if not _owners(member.tenant_id).exclude(pk=member.pk).exists():
-        raise Conflict("An account needs an owner: make somebody else an owner first.")
+        raise Conflict(_NEEDS_OWNER)
 
 
 def _owners(tenant_id: UUID) -> QuerySet[User]:

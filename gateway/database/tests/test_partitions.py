@@ -168,10 +168,10 @@ def test_a_table_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyP
     first, *_, last = partitions._tables
     make = partitions._make
 
-    def failing(table: partitions.PartitionedTable, day: date) -> None:
+    def failing(table: partitions.PartitionedTable, day: date, today: date) -> None:
         if table.name == first:
             raise ValueError("broken")
-        make(table, day)
+        make(table, day, today)
 
     monkeypatch.setattr(partitions, "_make", failing)
     later = now().date() + timedelta(days=800)

@@ -289,7 +289,7 @@ class Room(msgspec.Struct):
     size: int = MOST_BYTES
 
     def expect(self, events: int) -> None:
-        """Raise NoRoomError unless there is room for so many events."""
+        """Raise NoRoomError unless there is room for this number of events."""
         if events > self.events:
             raise NoRoomError
 

@@ -154,15 +154,9 @@ def test_a_stopping_worker_finishes_what_is_under_way_and_releases_the_rest(
     stopping = threading.Event()
     monkeypatch.setattr(dispatcher, "_stopping", stopping)
 
-    def leased() -> int:
-        try:
-            return Delivery.objects.filter(leased_until__isnull=False).count()
-        finally:
-            connection.close()
-
     async def stop(request: Received) -> web.Response:
         dispatcher.stop()
-        while await asyncio.to_thread(leased) > 2:
+        while await asyncio.to_thread(in_thread, leased) > 2:
             await asyncio.sleep(0.01)
         return web.Response()
 
@@ -207,12 +201,13 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
                 await asyncio.sleep(0.01)
             return web.Response()
 
-        def leased() -> int:
-            return Delivery.objects.filter(leased_until__isnull=False).count()
-
         receiver.answer = stop
         dispatcher.run()
         assert Delivery.objects.filter(status="delivered").count() == len(receiver.received)
+
+
+def leased() -> int:
+    return Delivery.objects.filter(leased_until__isnull=False).count()
 
 
 def in_thread(count: Callable[[], int]) -> int:
