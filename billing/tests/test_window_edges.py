@@ -28,6 +28,7 @@ from billing.payments.provider import MandateState, ProviderUnreachable, RefundS
 from billing.payments.razorpay import Razorpay
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
+from billing.tests.test_money import late_attempt
 from gateway.api.errors import Conflict, RateLimited
 from gateway.clock import now
 from tenants.models import OutboundMail, Tenant
@@ -88,6 +89,18 @@ def test_a_business_is_late_since_its_oldest_overdue_invoice(payer: Tenant) -> N
     assert state() == ("past_due", second.due_at, False)
     Invoice.objects.update(status="paid")
     assert state() == ("active", None, False)
+
+
+def test_all_invoices_of_a_business_wait_for_its_debit_in_flight(payer: Tenant) -> None:
+    """The provider may refuse the service's own keys, and then the business is late with none of them."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for at in (FIRST_OF_DECEMBER, ist(2027, 1, 1, 0, 15)):
+        assert (usage.take_snapshots(at), issuing.issue_due(at)) == (1, 1)
+    first, second = Invoice.objects.order_by("id")
+    debit = late_attempt(first, "autopay", kind="autopay", status="processing")
+    assert restriction.mark_overdue(second.due_at) == 0
+    attempts.fail(attempt_id=debit.id, error=None, at=second.due_at)
+    assert restriction.mark_overdue(second.due_at) == 1, "the failed debit marked the first invoice itself"
 
 
 @pytest.mark.parametrize(("sent", "days"), [(0, 0), (1, 3), (2, 7), (3, 14), (4, 21)])

@@ -578,6 +578,24 @@ def test_a_template_reads_as_the_customer_reads_it(
     assert "Template gone" in text(browser, THREAD)
 
 
+def test_a_deleted_template_of_the_same_name_does_not_change_the_text(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    """Another account of the tenant had a template of this name, or it was created once more."""
+    _template(tenant, here)
+    gone = {"components": [{"type": "BODY", "text": "Of another year."}]}
+    _template(tenant, here, template_id="1235", document=orjson.dumps(gone).decode(), deleted_at=now())
+    template = {
+        "name": "order_update",
+        "language": {"code": "en"},
+        "components": [{"type": "body", "parameters": [{"type": "text", "text": "SS-1042"}]}],
+    }
+    outbound(tenant, body={"type": "template", "template": template})
+    assert "Your order SS-1042 is on its way." in text(browser, THREAD)
+    MessageTemplate.objects.filter(template_id="1234").update(deleted_at=now() - timedelta(days=1))
+    assert "Of another year." in text(browser, THREAD)
+
+
 def test_past_retention_the_text_is_gone_and_the_message_stays(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
@@ -613,6 +631,18 @@ def test_parts_answer_204_while_nothing_changed(tenant: Tenant, browser: Client,
     inbound(tenant, "One more")
     answer = browser.get(f"{THREAD}/messages?seen={seen}")
     assert "One more" in answer.content.decode()
+
+
+def test_a_status_of_the_last_message_changes_the_parts(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    inbound(tenant)
+    wamid = outbound(tenant)
+    for page, part in ((THREAD, f"{THREAD}/messages"), (LIST, f"{LIST}/rows")):
+        content = browser.get(page).content.decode()
+        [seen] = re.findall(re.escape(part) + r"\?seen=(\w+)", content)
+        status(tenant, wamid, "delivered" if page == THREAD else "read")
+        assert browser.get(f"{part}?seen={seen}").status_code == 200
 
 
 def _template(tenant: Tenant, number: PhoneNumber, **values: Any) -> MessageTemplate:

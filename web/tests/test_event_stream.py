@@ -579,6 +579,16 @@ def test_a_platforms_streams_of_its_tenants_stay_open_beside_each_other(
     assert [stream.event()["id"] for stream in streams] == events
 
 
+def test_a_live_platform_key_reads_the_test_events_of_a_sandbox_tenant(
+    listen: Open, platform_app: PlatformApp
+) -> None:
+    by = api_keys.create(name="p", environment="live", app=platform_app).key
+    shop = Tenant.objects.create(name="Try", app=platform_app, status="active", sandbox=True)
+    stream = listen(by=by, X_Service_Tenant=str(shop.id))
+    event_id = publish_one(shop, environment="test")
+    assert stream.event()["id"] == event_id
+
+
 def test_a_stream_of_the_key_at_another_process_ends_this_one(
     listen: Open, key: api_keys.NewKey, empty_valkey: redis.Redis
 ) -> None:
