@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import libcst as cst
 from mutmut.mutation import file_mutation
 from semantic_operators import OPERATORS
 
@@ -26,6 +27,17 @@ detect.
 DEFENCES = re.compile(r",? ?\b(strict|frozen|slots|daemon)=(?:True|False)?|, (?=\))")
 """Arguments that only a mistake elsewhere would make visible, and a comma that an argument less leaves."""
 
+
+class InAllFunctions(file_mutation.MutationVisitor):  # type: ignore[misc]
+    """Also mutates decorated functions: views, tasks and properties. mutmut wraps each mutated function and cannot wrap
+    these. Here a mutant is a whole file.
+    """
+
+    def _skip_node_and_children(self, node: cst.CSTNode) -> bool:
+        return not isinstance(node, cst.FunctionDef) and bool(super()._skip_node_and_children(node))
+
+
+file_mutation.MutationVisitor = InAllFunctions
 file_mutation.mutation_operators = [
     *(each for each in file_mutation.mutation_operators if each[1].__name__ not in LEFT_OUT),
     *OPERATORS,

@@ -6,6 +6,7 @@
 - a guard: an `if` that only raises, returns or continues
 - `.filter(…)`, `.select_for_update(…)` and similar calls, which narrow, lock or convert what they are called on
 - a condition, a lock or an assigned column in SQL
+- the `if` of a comprehension, the manager of a `with` block, such as a lock, and a decorator, such as `never_cache`
 
 Some yield the opposite: the rows of a tenant in place of those of an environment, the last in place of
 the first, and `max` in place of `min`.
@@ -41,6 +42,19 @@ _NAMED = m.Element(
 _UNUSED = m.SimpleStatementLine(
     [m.Expr(m.Call() | m.Await(m.Call())) | m.Assign(targets=[m.AssignTarget(m.Attribute() | m.Subscript())])]
 )
+_DESCRIBING = {
+    *("property", "cached_property", "classmethod", "staticmethod", "abstractmethod", "contextmanager"),
+    *(
+        "asynccontextmanager",
+        "extend_schema",
+        "extend_schema_field",
+        "display",
+        "wraps",
+        "overload",
+        "override",
+    ),
+}
+"""Decorators without which a function cannot be called, or that only describe it."""
 _SQL = re.compile(r"\b(?:SELECT|UPDATE|DELETE FROM|WHERE|JOIN|AND)\b")
 _END_OF_CONDITION = r"(?=\s+(?:AND|OR|ORDER|GROUP|LIMIT|FOR|RETURNING|WINDOW|UNION)\b|\s*\)|\s*\n|\s*[\"'])"
 _CONDITION = r"(?:[^()\n\"']|'[^'\n]*'|\((?:[^()\n]|\([^()\n]*\))*\))+?"
@@ -114,6 +128,33 @@ def without_call(node: cst.Call) -> Iterator[cst.CSTNode]:
         yield node.func.value
 
 
+def without_filter(node: cst.CompFor) -> Iterator[cst.CSTNode]:
+    """A comprehension without one of its conditions."""
+    for place in range(len(node.ifs)):
+        yield node.with_changes(ifs=[*node.ifs[:place], *node.ifs[place + 1 :]])
+
+
+def without_manager(node: cst.With) -> Iterator[cst.CSTNode]:
+    """A `with` block without a context manager whose value is not used, such as a lock or a transaction."""
+    for place, item in enumerate(node.items):
+        rest = [*node.items[:place], *node.items[place + 1 :]]
+        if item.asname is None and rest:
+            yield node.with_changes(
+                items=[*rest[:-1], rest[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+            )
+        elif item.asname is None:
+            yield cst.If(cst.Name("True"), node.body)
+
+
+def without_decorator(node: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """A function without one of its decorators."""
+    for place, each in enumerate(node.decorators):
+        called = each.decorator.func if isinstance(each.decorator, cst.Call) else each.decorator
+        name = called.attr if isinstance(called, cst.Attribute) else called
+        if not (isinstance(name, cst.Name) and name.value in _DESCRIBING):
+            yield node.with_changes(decorators=[*node.decorators[:place], *node.decorators[place + 1 :]])
+
+
 def of_all_environments(node: cst.Call) -> Iterator[cst.CSTNode]:
     """The rows of a tenant in place of its rows of one environment."""
     if m.matches(node.func, m.Attribute(attr=m.Name("for_environment"))):
@@ -162,6 +203,9 @@ OPERATORS: list[tuple[type[cst.CSTNode], Callable[[Any], Iterator[cst.CSTNode]]]
     (cst.IfExp, one_case),
     (cst.SimpleStatementLine, without_statement),
     (cst.If, without_guard),
+    (cst.CompFor, without_filter),
+    (cst.With, without_manager),
+    (cst.FunctionDef, without_decorator),
     (cst.Call, without_call),
     (cst.Call, of_all_environments),
     (cst.Call, opposite),
