@@ -106,6 +106,7 @@ class Payment:
     status: PaymentStatus
     amount_paise: int
     refunded_paise: int = 0
+    """The sum of its processed refunds."""
     token_id: str | None = None
     error: Mapping[str, Any] | None = None
     currency: str = "INR"
@@ -128,6 +129,7 @@ class RefundState:
     id: str
     receipt: str | None
     status: Literal["processing", "processed", "failed"]
+    amount_paise: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,11 +173,19 @@ class Razorpay:
     def payments_of(self, order_id: str) -> list[Payment]:
         """Every payment of an order, oldest first."""
         items = self._call("GET", f"orders/{order_id}/payments")["items"]
-        return [_payment(item) for item in sorted(items, key=lambda item: item.get("created_at", 0))]
+        return [self._paid(item) for item in sorted(items, key=lambda item: item.get("created_at", 0))]
 
     def payment(self, payment_id: str) -> Payment:
         """One payment."""
-        return _payment(self._call("GET", f"payments/{payment_id}"))
+        return self._paid(self._call("GET", f"payments/{payment_id}"))
+
+    def _paid(self, item: Mapping[str, Any]) -> Payment:
+        """A payment with its processed refunds. `amount_refunded` also has refunds that the bank may still reject."""
+        payment = _payment(item)
+        if not item.get("amount_refunded"):
+            return payment
+        done = [refund for refund in self.refunds_of(payment.id) if refund.status == "processed"]
+        return replace(payment, refunded_paise=sum(refund.amount_paise for refund in done))
 
     def refund(self, *, payment_id: str, amount_paise: int, receipt: str) -> RefundState:
         """Refund a captured payment in part or in full."""
@@ -371,7 +379,6 @@ def _payment(item: Mapping[str, Any]) -> Payment:
         id=item["id"],
         status=status,
         amount_paise=int(item["amount"]),
-        refunded_paise=int(item.get("amount_refunded") or 0),
         token_id=item.get("token_id"),
         error=error,
         currency=item["currency"],
@@ -379,7 +386,8 @@ def _payment(item: Mapping[str, Any]) -> Payment:
 
 
 def _refund(item: Mapping[str, Any]) -> RefundState:
-    return RefundState(item["id"], item.get("receipt"), _REFUND_STATUS.get(item["status"], "processing"))
+    status = _REFUND_STATUS.get(item["status"], "processing")
+    return RefundState(item["id"], item.get("receipt"), status, int(item["amount"]))
 
 
 def _instrument(token: Mapping[str, Any]) -> str | None:

@@ -1,8 +1,8 @@
 """Refunds: staff pay a tenant's balance back through the payment that created it, with an audit entry.
 
 A refund is committed before the provider is called. It is the attempt's only refund in flight, and is found by its
-receipt when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the provider's
-refunded amount (`attempts.py`), which also includes refunds on the provider's dashboard.
+receipt when an answer is lost. So nothing is refunded twice. The invoice's amounts are derived from the processed
+refunds at the provider (`attempts.py`), which include refunds on the provider's dashboard.
 """
 
 from datetime import datetime, timedelta

@@ -156,10 +156,27 @@ class TestRefunds:
             slow.setitem(_REFUND_STATUS, "processed", "processing")
             refund = refunds.pay_back(attempt_id=paid_twice.id, amount_paise=20_000, at=ist(2026, 12, 31, 20))
             run(ist(2027, 1, 1, 0, 15))
+            assert Invoice.objects.latest("id").amount_due_paise == 59_000 - 39_000
         run(ist(2027, 1, 1, 2))
         refund.refresh_from_db()
         assert refund.status == "processed"
         assert Invoice.objects.latest("id").amount_due_paise == 59_000 - 39_000
+
+    def test_a_refund_that_the_bank_rejects_after_days_returns_to_the_balance(
+        self,
+        provider: RunningSimulator,
+        payer: Tenant,
+        paid_twice: PaymentAttempt,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setitem(_REFUND_STATUS, "processed", "processing")
+        refund = refunds.pay_back(attempt_id=paid_twice.id, amount_paise=20_000, at=ist(2026, 12, 4))
+        assert (ledger.balance_paise(payer.id), ledger.available_paise(payer.id)) == (59_000, 39_000)
+        monkeypatch.setitem(_REFUND_STATUS, "processed", "failed")
+        run(ist(2026, 12, 6))
+        refund.refresh_from_db()
+        assert (refund.status, refund.attempt.refunded_paise) == ("failed", 0)
+        assert ledger.available_paise(payer.id) == ledger.balance_paise(payer.id) == 59_000
 
     def test_a_refund_that_never_arrived_is_over_after_a_day(
         self, provider: RunningSimulator, paid_twice: PaymentAttempt, settings: Settings

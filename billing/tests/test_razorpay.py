@@ -191,6 +191,8 @@ def test_each_call_asks_what_its_page_names_and_reads_what_its_page_shows(call: 
     method, path = contract["request"].split(" /v1/")
     url = re.compile("https://razorpay.example/v1/" + path.replace("{}", "[a-z0-9_]+") + r"(\?.*)?$")
     responses.add(method, url, json=documented(contract["answer"], full=full))
+    refunds = re.compile(r"https://razorpay.example/v1/payments/\w+/refunds")
+    responses.get(refunds, json=documented(CONTRACT["calls"]["payment_refunds"]["answer"], full=full))
     CALLS[call]()
     asked = responses.calls[0].request
     query = parse_qs(urlsplit(str(asked.url)).query)
@@ -258,7 +260,11 @@ def test_a_list_is_read_to_its_end_in_pages(rows: int) -> None:
 
 
 API = "https://razorpay.example/v1"
-PAID = {"id": "pay_1", "amount": 59_000, "currency": "INR", "amount_refunded": 100, "token_id": "token_1"}
+PAID = {"id": "pay_1", "amount": 59_000, "currency": "INR", "amount_refunded": 300, "token_id": "token_1"}
+REFUNDS = [
+    {"id": f"rfnd_{status}", "amount": amount, "status": status}
+    for status, amount in (("processed", 100), ("pending", 200), ("failed", 400))
+]
 SAID = {"error_code": "BAD", "error_reason": "payment_declined", "error_description": "Declined"}
 FAILED = {"code": "BAD", "reason": "payment_declined", "message": "Declined"}
 
@@ -277,6 +283,7 @@ FAILED = {"code": "BAD", "reason": "payment_declined", "message": "Declined"}
 @responses.activate
 def test_the_status_of_a_payment_is_read(status: str, read: str, error: dict[str, str] | None) -> None:
     responses.get(f"{API}/payments/pay_1", json={**PAID, **SAID, "status": status})
+    responses.get(f"{API}/payments/pay_1/refunds", json={"items": REFUNDS})
     assert CLIENT.payment("pay_1") == Payment("pay_1", read, 59_000, 100, "token_1", error)  # type: ignore[arg-type]
 
 
@@ -296,6 +303,7 @@ def test_the_status_of_a_link_is_read_and_the_refunds_of_its_payments(status: st
     made = {"id": "plink_1", "short_url": "https://rzp.example/l", "status": status, "payments": [payment]}
     responses.get(f"{API}/payment_links/plink_1", json=made)
     responses.get(f"{API}/payments/pay_1", json={**PAID, "status": "captured"})
+    responses.get(f"{API}/payments/pay_1/refunds", json={"items": REFUNDS})
     link = CLIENT.link("plink_1")
     assert (link.id, link.url, link.status) == ("plink_1", "https://rzp.example/l", read)
     assert [payment.refunded_paise for payment in link.payments] == [100]
@@ -345,6 +353,7 @@ def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captu
         )
     ]
     responses.get(f"{API}/orders/order_1/payments", json={"items": made})
+    responses.get(re.compile(rf"{API}/payments/pay_\d/refunds"), json={"items": []})
     responses.get(f"{API}/customers/cust_1/tokens/token_3", json={"id": "token_3"})
     mandate = mandate_of(tenant, "pending", provider_order_id="order_1", provider_customer_id="cust_1")
     mandates.sync(mandate.pk, LATER)
@@ -364,10 +373,10 @@ def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captu
 )
 @responses.activate
 def test_the_status_of_a_refund_is_read(status: str, read: str) -> None:
-    rows = [{"id": "rfnd_1", "receipt": "rfd_1", "status": status}]
+    rows = [{"id": "rfnd_1", "receipt": "rfd_1", "status": status, "amount": 100}]
     responses.get(f"{API}/payments/pay_1/refunds", json={"items": rows})
     [found] = CLIENT.refunds_of("pay_1")
-    assert (found.id, found.receipt, found.status) == ("rfnd_1", "rfd_1", read)
+    assert (found.id, found.receipt, found.status, found.amount_paise) == ("rfnd_1", "rfd_1", read, 100)
 
 
 @responses.activate
