@@ -136,7 +136,9 @@ def sync(mandate_id: UUID, at: datetime) -> None:
     for payment in approvals:
         if payment.status == "captured":
             _book_check(mandate.tenant_id, payment, at)
-    token_id = mandate.provider_token_id or (approvals[-1].token_id if approvals else None)
+    # A failed try has a token too, and the payer can try again on the same page.
+    approved = next((payment.token_id for payment in reversed(approvals) if payment.status != "failed"), None)
+    token_id = (mandate.provider_token_id if mandate.status in _IN_FORCE else None) or approved
     if token_id is not None:
         _store(mandate, pay.mandate(customer_id=mandate.provider_customer_id, token_id=token_id), at)
     elif mandate.status == Status.PENDING and mandate.created_at + PENDING_FOR <= at:
@@ -181,7 +183,7 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
         mandate = Mandate.objects.select_related("tenant").get(pk=seen.pk)
         before = mandate.status
         if before not in {Status.PENDING, *_IN_FORCE}:
-            if state.status == Status.ACTIVE and mandate.provider_token_id is None:
+            if state.status == Status.ACTIVE and mandate.provider_token_id != state.token_id:
                 # Approved too late: another approval page had replaced this page, or this page had expired.
                 Mandate.objects.filter(pk=mandate.pk).update(
                     provider_token_id=state.token_id, cancel_at_provider=True

@@ -362,6 +362,26 @@ def test_a_mandate_is_of_the_payment_that_approved_it_which_is_posted_once_captu
     assert [entry.text for entry in LedgerEntry.objects.all()] == ["pay_3"]
 
 
+@responses.activate
+def test_a_failed_try_on_the_page_leaves_the_mandate_to_the_payment_that_approves_it(tenant: Tenant) -> None:
+    tries = [{**PAID, "id": "pay_1", "token_id": "token_1", "status": "failed", "created_at": 1}]
+    responses.get(f"{API}/orders/order_1/payments", json={"items": tries})
+    responses.get(re.compile(rf"{API}/payments/pay_\d/refunds"), json={"items": []})
+    said = {"token_1": "rejected", "token_2": "confirmed"}
+    for token, status in said.items():
+        url = f"{API}/customers/cust_1/tokens/{token}"
+        responses.get(url, json={"id": token, "recurring_details": {"status": status}})
+    mandate = mandate_of(tenant, "pending", provider_order_id="order_1", provider_customer_id="cust_1")
+    mandates.sync(mandate.pk, mandate.created_at)
+    mandate.refresh_from_db()
+    assert (mandate.status, mandate.provider_token_id) == ("pending", None)
+    tries.append({**tries[0], "id": "pay_2", "token_id": "token_2", "status": "captured", "created_at": 2})
+    responses.replace(responses.GET, f"{API}/orders/order_1/payments", json={"items": tries})
+    mandates.sync(mandate.pk, mandate.created_at)
+    mandate.refresh_from_db()
+    assert (mandate.status, mandate.provider_token_id) == ("active", "token_2")
+
+
 @pytest.mark.parametrize(
     ("status", "read"),
     [
