@@ -43,7 +43,7 @@ LARGEST_CAP_PAISE = {Method.UPI: 1_500_000, Method.CARD: 1_500_000, Method.EMAND
 PENDING_FOR = timedelta(days=7)
 """How long a mandate waits for approval. Its page expires after this time."""
 POLLED_FOR = 60.0
-"""Seconds that a run spends on pending mandates."""
+"""Seconds that a run spends on pending and paused mandates."""
 _ASKING_FOR = timedelta(minutes=1)
 """How long a call for a page may take before it counts as interrupted."""
 _IN_FORCE = (Status.ACTIVE, Status.PAUSED)
@@ -249,19 +249,22 @@ def _end_at_provider(mandate: Mandate) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Check pending mandates, because their notices may be lost. Returns how many were checked.
+    """Check pending mandates, because their notices may be lost, and paused ones, because no notice says that the payer
+    resumed one. Returns how many were checked.
 
-    Runs after the debits and ends after `POLLED_FOR`, so no debit waits for pending mandates.
+    Runs after the debits and ends after `POLLED_FOR`, so no debit waits for these mandates.
     """
     Mandate.objects.filter(status__in=_IN_FORCE, expires_at__lte=at).update(status=Status.EXPIRED)
     Mandate.objects.filter(
         status=Status.PENDING, provider_order_id=None, created_at__lte=at - PENDING_FOR
     ).update(status=Status.EXPIRED)
     # In random order, so that if the provider does not answer for some mandates, another run reaches the others.
-    pending = Mandate.objects.filter(status=Status.PENDING, provider_order_id__isnull=False).order_by("?")
+    waiting = Mandate.objects.filter(
+        status__in=(Status.PENDING, Status.PAUSED), provider_order_id__isnull=False
+    ).order_by("?")
     cancel_replaced()
     return each(
-        pending.values_list("id", flat=True),
+        waiting.values_list("id", flat=True),
         lambda mandate_id: _sync_quietly(mandate_id, at),
         step="mandates",
         seconds=POLLED_FOR,

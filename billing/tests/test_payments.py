@@ -387,6 +387,19 @@ def test_what_the_provider_says_of_a_mandate(
         assert mandate.expires_at == ist(2027, 1, 1)
 
 
+def test_a_mandate_that_the_payer_resumes_is_active_again_without_a_notice(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider sends no notice of this."""
+    monkeypatch.setattr(Razorpay, "payments_of", lambda *_: [])
+    monkeypatch.setattr(Razorpay, "mandate", lambda *_, **__: MandateState("token_1", "active"))
+    known = {"provider_order_id": "order_1", "provider_customer_id": "cust_1", "provider_token_id": "token_1"}
+    mandate = mandate_of(payer, "paused", **known)
+    assert mandates.reconcile(CHARGE) == 1
+    mandate.refresh_from_db()
+    assert mandate.status == "active"
+
+
 @pytest.mark.parametrize(
     ("oldest_first", "shown"),
     [
