@@ -193,8 +193,9 @@ def _store(seen: Mandate, state: MandateState, at: datetime) -> None:
             Mandate.objects.for_tenant(mandate.tenant_id).filter(status__in=_IN_FORCE).update(
                 status=Status.CANCELLED, cancel_at_provider=True
             )
-        # A token that was paused before it became active does not replace another mandate.
-        if not (before == Status.PENDING and state.status == Status.PAUSED):
+        # A token that was paused before it became active does not replace another mandate. A mandate in force was
+        # approved, so an unknown state of its token does not make it wait for approval again.
+        if (before, state.status) != (Status.PENDING, Status.PAUSED) and state.status != Status.PENDING:
             mandate.status = state.status
         mandate.provider_token_id = state.token_id
         mandate.instrument, mandate.expires_at = state.instrument, state.expires_at

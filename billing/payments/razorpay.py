@@ -44,6 +44,7 @@ _TOKEN_STATUS = {
     "initiated": "pending",
     "confirmed": "active",
     "rejected": "rejected",
+    "cancellation_initiated": "cancelled",
     "cancelled": "cancelled",
     "paused": "paused",
 }

@@ -317,6 +317,7 @@ def test_the_status_of_a_link_is_read_and_the_refunds_of_its_payments(status: st
         ({"recurring_details": {"status": "unheard_of"}}, "pending", None),
         ({"recurring_details": {"status": "rejected"}}, "rejected", None),
         ({"recurring_details": {"status": "paused"}}, "paused", None),
+        ({"recurring_details": {"status": "cancellation_initiated"}}, "cancelled", None),
         ({"recurring_details": {"status": "cancelled"}, "bank": "HDFC"}, "cancelled", "HDFC"),
         (
             {"recurring_details": {"status": "confirmed"}, "card": {"network": "Visa", "last4": "4242"}},
