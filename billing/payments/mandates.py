@@ -2,7 +2,7 @@
 
 Called by the API, the console, `provider_notices.py` and `billing_run.py`. The state is always read from the provider,
 so a lost, repeated or late notice makes no difference. A tenant has at most one active or paused mandate. When a second
-mandate becomes active, the first is cancelled at the provider.
+mandate becomes active, the first is cancelled at the provider, once its debit in flight has ended.
 """
 
 from dataclasses import asdict
@@ -13,11 +13,11 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Exists, OuterRef, Sum
 
 from billing import buyers, ledger
 from billing.error_isolation import each
-from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate
+from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate, PaymentAttempt
 from billing.payments.provider import (
     MandateState,
     Payer,
@@ -211,8 +211,11 @@ def _notify_stopped(mandate: Mandate) -> None:
 
 
 def cancel_replaced(tenant_id: UUID | None = None) -> None:
-    """Cancel replaced mandates at the provider. The next run retries failures."""
-    replaced = Mandate.objects.filter(cancel_at_provider=True)
+    """Cancel replaced mandates at the provider, except while a debit of theirs is in flight, because the bank would
+    reject it. The next run retries failures.
+    """
+    in_flight = PaymentAttempt.objects.filter(mandate=OuterRef("pk"), status__in=PaymentAttempt.IN_FLIGHT)
+    replaced = Mandate.objects.filter(~Exists(in_flight), cancel_at_provider=True)
     if tenant_id is not None:
         replaced = replaced.filter(tenant_id=tenant_id)
     each(list(replaced), _end_at_provider, step="mandates", seconds=POLLED_FOR)

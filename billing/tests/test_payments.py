@@ -343,6 +343,20 @@ def test_a_new_mandate_replaces_the_old_one_at_the_provider_too(
     assert statuses == ["cancelled", "confirmed"]
 
 
+def test_a_replaced_mandate_ends_at_the_provider_after_its_debit_in_flight(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice
+) -> None:
+    old = set_up_mandate(provider, payer)
+    run(CHARGE)
+    set_up_mandate(provider, payer, max_amount_paise=100_000)
+    old.refresh_from_db()
+    assert (old.status, old.cancel_at_provider) == ("cancelled", True)
+    provider.control("POST", "clock/advance", {"hours": 26})
+    run(ist(2026, 12, 2, 16))
+    old.refresh_from_db()
+    assert (pay_state(payer), old.cancel_at_provider) == (("paid", 59_000, "captured", "active"), False)
+
+
 def mandate_of(tenant: Tenant, status: str, **values: Any) -> Mandate:
     """A mandate without a page at the provider."""
     known = {"method": "upi", "max_amount_paise": 100_000, "created_at": CHARGE, "status": status}
