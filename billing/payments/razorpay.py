@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Literal
+from unicodedata import normalize
 
 import orjson
 import requests
@@ -67,6 +68,8 @@ _ABOUT_THE_ACCOUNT = re.compile(
 _NAMED = ("id", "payment_id", "order_id", "token_id")
 """Members of a notice's entities that are ids."""
 _EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9 .'/@()]")
+SHORTEST_NAME, LONGEST_NAME, LONGEST_EMAIL = 3, 50, 64
 _LINK_ENDED = {"expired", "cancelled"}
 
 
@@ -88,7 +91,7 @@ class Razorpay:
             "POST",
             "subscription_registration/auth_links",
             {
-                "customer": {"name": payer.name, "email": payer.email, "contact": payer.contact},
+                "customer": _customer(payer),
                 "type": "link",
                 "amount": 0 if method == "emandate" else SMALLEST_PAISE,
                 "currency": CURRENCY,
@@ -250,7 +253,7 @@ class Razorpay:
             "reference_id": reference,
             "description": description,
             "expire_by": int(expires_at.timestamp()),
-            "customer": {"name": payer.name, "email": payer.email, "contact": payer.contact},
+            "customer": _customer(payer),
             "notify": {"sms": False, "email": False},
             **({"callback_url": return_url, "callback_method": "get"} if return_url else {}),
         }
@@ -365,6 +368,19 @@ class Razorpay:
             )
         provider.clear_trouble(self.name)
         return read
+
+
+def _customer(payer: Payer) -> dict[str, str]:
+    """The payer as Razorpay takes one: a name of 3 to 50 ASCII characters, and no empty or long address."""
+    plain = normalize("NFKD", payer.name.replace("&", " and ")).encode("ascii", "ignore").decode()
+    name = " ".join(_NOT_IN_NAMES.sub(" ", plain).split())[:LONGEST_NAME].strip()
+    email = payer.email if len(payer.email) <= LONGEST_EMAIL else ""
+    known = {
+        "name": name if len(name) >= SHORTEST_NAME else "Customer",
+        "email": email,
+        "contact": payer.contact,
+    }
+    return {member: value for member, value in known.items() if value}
 
 
 def _payment(item: Mapping[str, Any]) -> Payment:

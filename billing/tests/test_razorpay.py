@@ -34,7 +34,8 @@ from tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
 
-ORDERS = "https://razorpay.example/v1/orders"
+API = "https://razorpay.example/v1"
+ORDERS = f"{API}/orders"
 BLOCKED = {"error": {"code": "BAD_REQUEST_ERROR", "description": "Your account is blocked"}}
 NO_AMOUNT = {"error": {"code": "BAD_REQUEST_ERROR", "description": "The amount is too low", "reason": "low"}}
 
@@ -204,6 +205,36 @@ def test_each_call_asks_what_its_page_names_and_reads_what_its_page_shows(call: 
         assert body["expire_by"] == int(LATER.timestamp())
 
 
+@pytest.mark.parametrize(
+    ("payer", "customer"),
+    [
+        (PAYER, {"name": "Asha Traders", "email": "bills@shop.example", "contact": "+919845012345"}),
+        (
+            Payer("Sri Lakshmi Logistics, Warehousing & Allied Services (India) Pvt", "", ""),
+            {"name": "Sri Lakshmi Logistics Warehousing and Allied Servi"},
+        ),
+        (Payer("Café D'Arc", f"{'a' * 56}@shop.example", ""), {"name": "Cafe D'Arc"}),
+        (Payer("आशा ट्रेडर्स", "", ""), {"name": "Customer"}),
+    ],
+    ids=["known", "long", "accents", "script"],
+)
+@responses.activate
+def test_a_payer_is_named_as_the_provider_takes_names(payer: Payer, customer: dict[str, str]) -> None:
+    """Razorpay takes 3 to 50 ASCII characters, and refuses a call with an empty address."""
+    made = responses.post(
+        f"{API}/payment_links", json=documented(CONTRACT["calls"]["create_link"]["answer"], full=True)
+    )
+    CLIENT.create_link(
+        payer=payer,
+        amount_paise=59_000,
+        reference="pat_1",
+        description="Invoice",
+        expires_at=LATER,
+        return_url=None,
+    )
+    assert json.loads(made.calls[0].request.body or "")["customer"] == customer
+
+
 @pytest.mark.parametrize("full", [False, True], ids=["every null", "every member"])
 @pytest.mark.parametrize("event", CONTRACT["notices"])
 def test_each_notice_names_what_it_is_about(event: str, full: bool) -> None:
@@ -259,7 +290,6 @@ def test_a_list_is_read_to_its_end_in_pages(rows: int) -> None:
     assert [each.id for each in Razorpay().settlements()] == [f"setl_{place}" for place in range(rows)]
 
 
-API = "https://razorpay.example/v1"
 PAID = {"id": "pay_1", "amount": 59_000, "currency": "INR", "amount_refunded": 300, "token_id": "token_1"}
 REFUNDS = [
     {"id": f"rfnd_{status}", "amount": amount, "status": status}
