@@ -92,9 +92,6 @@ def refresh(refund_id: UUID, at: datetime) -> None:
     assert payment_id is not None  # noqa: S101 - the attempt was captured
     try:
         state = _ask(refund, payment_id)
-    except ProviderRefusesService:
-        Refund.objects.filter(pk=refund_id, status=Status.UNKNOWN).update(status=Status.CREATED)
-        raise
     except ProviderRefused as refusal:
         _end(refund, Status.FAILED, at, error=refusal.error)
         return
@@ -118,13 +115,17 @@ def _ask(refund: Refund, payment_id: str) -> RefundState | None:
     Only the process that changes the status from `created` to `unknown` requests the refund.
     """
     pay = provider(refund.attempt.provider)
-    claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)
     known = [state for state in pay.refunds_of(payment_id) if state.receipt == refund.receipt]
     if known:
         return known[0]
+    claimed = Refund.objects.filter(pk=refund.pk, status=Status.CREATED).update(status=Status.UNKNOWN)
     if not claimed:
         return None
-    return pay.refund(payment_id=payment_id, amount_paise=refund.amount_paise, receipt=refund.receipt)
+    try:
+        return pay.refund(payment_id=payment_id, amount_paise=refund.amount_paise, receipt=refund.receipt)
+    except ProviderRefusesService:
+        Refund.objects.filter(pk=refund.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
+        raise
 
 
 def _end(refund: Refund, status: Status, at: datetime, *, error: object = None) -> None:
