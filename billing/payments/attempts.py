@@ -24,10 +24,10 @@ from billing.models import ATTEMPT, Invoice, Mandate, PayLink, PaymentAttempt
 from billing.payments import mandates
 from billing.payments.provider import (
     Link,
+    NotCarriedOut,
     Payer,
     Payment,
     ProviderRefused,
-    ProviderRefusesService,
     ProviderUnreachable,
     own_error,
     provider,
@@ -100,7 +100,7 @@ def refresh(attempt_id: UUID, at: datetime) -> None:
             fail(attempt_id=attempt.id, error=refusal.error, at=at)
         _read_mandate_of_failed(attempt, at)
         raise
-    except ProviderRefusesService:
+    except NotCarriedOut:
         PaymentAttempt.objects.filter(pk=attempt.pk, status__in=PaymentAttempt.IN_FLIGHT).update(
             next_check_at=at + RETRY_CHECK
         )
@@ -205,9 +205,8 @@ def _refresh_debit(attempt: PaymentAttempt, at: datetime) -> None:
                 amount_paise=attempt.amount_paise,
                 description=f"Invoice {attempt.invoice.number}",
             )
-        except ProviderRefusesService:
-            # The provider refused the request without processing it. So no debit was requested, and the debit may be
-            # requested again.
+        except NotCarriedOut:
+            # No debit was requested, so it may be requested again.
             PaymentAttempt.objects.filter(pk=attempt.pk).update(scheduled_for=None)
             raise
         record_processing(attempt_id=attempt.id, payment_id=payment_id, at=at)

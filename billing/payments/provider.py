@@ -49,11 +49,12 @@ class ProviderUnreachable(ServiceError, Unanswered):
     repeat = "yes"
 
 
-class ProviderRefusesService(ProviderUnreachable):
-    """The provider refuses the service's own keys or account. The operator has to act, not the tenant.
+class NotCarriedOut(ProviderUnreachable):
+    """The provider did not carry out the request: it was not reached, or had no time. The request may be repeated."""
 
-    Nothing was carried out, so the same request may be repeated.
-    """
+
+class ProviderRefusesService(NotCarriedOut):
+    """The provider refuses the service's own keys or account. The operator has to act, not the tenant."""
 
     message = "Payments are not available at the moment. Try again later; nothing is charged."
 

@@ -18,12 +18,14 @@ from unicodedata import normalize
 import orjson
 import requests
 from django.conf import settings
+from urllib3.exceptions import NewConnectionError
 
 from billing.payments import provider
 from billing.payments.provider import (
     Link,
     MandateRegistration,
     MandateState,
+    NotCarriedOut,
     Notice,
     Payer,
     Payment,
@@ -340,8 +342,11 @@ class Razorpay:
                 allow_redirects=False,
             )
         except requests.RequestException as error:
-            raise ProviderUnreachable(details={"reason": type(error).__name__}) from None
-        if answer.status_code >= 500 or answer.status_code == 429:
+            problem = NotCarriedOut if _was_not_sent(error) else ProviderUnreachable
+            raise problem(details={"reason": type(error).__name__}) from None
+        if answer.status_code == 429:
+            raise NotCarriedOut(details={"provider_status": answer.status_code})
+        if answer.status_code >= 500:
             raise ProviderUnreachable(details={"provider_status": answer.status_code})
         if answer.status_code in {401, 403}:
             provider.record_trouble(self.name, status=answer.status_code, text=answer.reason or "")
@@ -354,20 +359,28 @@ class Razorpay:
         except orjson.JSONDecodeError:
             raise ProviderUnreachable(details={"provider_status": answer.status_code}) from None
         if answer.status_code >= 300 or not isinstance(read, dict):
-            problem = read.get("error") if isinstance(read, dict) else None
-            problem = problem if isinstance(problem, dict) else {}
-            if _ABOUT_THE_ACCOUNT.search(str(problem.get("description") or "")):
+            refusal = read.get("error") if isinstance(read, dict) else None
+            refusal = refusal if isinstance(refusal, dict) else {}
+            if _ABOUT_THE_ACCOUNT.search(str(refusal.get("description") or "")):
                 provider.record_trouble(
-                    self.name, status=answer.status_code, text=str(problem["description"])
+                    self.name, status=answer.status_code, text=str(refusal["description"])
                 )
                 raise ProviderRefusesService(details={"provider_status": answer.status_code})
             raise ProviderRefused(
-                provider_code=str(problem.get("code") or answer.status_code),
-                reason=problem.get("reason"),
-                text=str(problem.get("description") or "refused"),
+                provider_code=str(refusal.get("code") or answer.status_code),
+                reason=refusal.get("reason"),
+                text=str(refusal.get("description") or "refused"),
             )
         provider.clear_trouble(self.name)
         return read
+
+
+def _was_not_sent(error: requests.RequestException) -> bool:
+    """Whether a request failed before the connection was open."""
+    cause = error.args[0] if error.args else None
+    return isinstance(error, requests.ConnectTimeout) or isinstance(
+        getattr(cause, "reason", None), NewConnectionError
+    )
 
 
 def _customer(payer: Payer) -> dict[str, str]:

@@ -16,8 +16,8 @@ from billing.error_isolation import each
 from billing.models import REFUND, PaymentAttempt, Refund
 from billing.payments import attempts, corrections
 from billing.payments.provider import (
+    NotCarriedOut,
     ProviderRefused,
-    ProviderRefusesService,
     ProviderUnreachable,
     RefundState,
     own_error,
@@ -123,7 +123,7 @@ def _ask(refund: Refund, payment_id: str) -> RefundState | None:
         return None
     try:
         return pay.refund(payment_id=payment_id, amount_paise=refund.amount_paise, receipt=refund.receipt)
-    except ProviderRefusesService:
+    except NotCarriedOut:
         Refund.objects.filter(pk=refund.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
         raise
 

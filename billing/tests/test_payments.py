@@ -15,6 +15,7 @@ from billing.payments import debits, mandates, payment_links, provider_notices
 from billing.payments.provider import (
     MandateRegistration,
     MandateState,
+    NotCarriedOut,
     Payment,
     ProviderRefused,
     ProviderUnreachable,
@@ -211,6 +212,21 @@ def test_lost_answers_are_found_again_and_nothing_is_asked_for_twice(
     run(ist(2026, 12, 2, 16))
     assert pay_state(payer) == ("paid", 59_000, "captured", "active")
     assert len([row for row in provider.control("GET", "payments")["orders"] if row["amount"] == 59_000]) == 1
+
+
+def test_a_debit_that_the_provider_had_no_time_for_is_requested_again(
+    provider: RunningSimulator, payer: Tenant, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any, **__: Any) -> None:
+        raise NotCarriedOut
+
+    set_up_mandate(provider, payer)
+    with monkeypatch.context() as patch:
+        patch.setattr(Razorpay, "debit", busy)
+        run(CHARGE)
+    assert pay_state(payer) == ("processing", 0, "created", "active")
+    run(CHARGE + timedelta(hours=1))
+    assert pay_state(payer) == ("processing", 0, "processing", "active")
 
 
 def test_a_provider_in_trouble_is_asked_again_and_a_refused_debit_fails(

@@ -14,11 +14,13 @@ import pytest
 import requests
 import responses
 from django.conf import settings as service
+from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError
 
 from billing.models import LedgerEntry, ProviderTrouble
 from billing.payments import mandates
 from billing.payments.provider import (
     MandateState,
+    NotCarriedOut,
     Payer,
     Payment,
     ProviderRefused,
@@ -37,6 +39,7 @@ pytestmark = pytest.mark.django_db
 API = "https://razorpay.example/v1"
 ORDERS = f"{API}/orders"
 BLOCKED = {"error": {"code": "BAD_REQUEST_ERROR", "description": "Your account is blocked"}}
+UNREACHED = MaxRetryError(None, ORDERS, NewConnectionError(None, "refused"))  # type: ignore[arg-type]
 NO_AMOUNT = {"error": {"code": "BAD_REQUEST_ERROR", "description": "The amount is too low", "reason": "low"}}
 
 
@@ -49,9 +52,12 @@ def _elsewhere(settings: Any) -> None:
     ("answer", "error", "is_trouble"),
     [
         ({"status": 500, "json": NO_AMOUNT}, ProviderUnreachable, False),
-        ({"status": 429, "json": NO_AMOUNT}, ProviderUnreachable, False),
+        ({"status": 429, "json": NO_AMOUNT}, NotCarriedOut, False),
         ({"status": 200, "body": "<html>"}, ProviderUnreachable, False),
-        ({"body": requests.ConnectTimeout()}, ProviderUnreachable, False),
+        ({"body": requests.ConnectTimeout()}, NotCarriedOut, False),
+        ({"body": requests.ConnectionError(UNREACHED)}, NotCarriedOut, False),
+        ({"body": requests.ConnectionError(ProtocolError("reset"))}, ProviderUnreachable, False),
+        ({"body": requests.ReadTimeout()}, ProviderUnreachable, False),
         ({"status": 300, "json": {}}, ProviderRefused, False),
         ({"status": 302, "headers": {"Location": ORDERS}, "json": {}}, ProviderRefused, False),
         ({"status": 200, "json": []}, ProviderRefused, False),
