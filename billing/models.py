@@ -656,11 +656,13 @@ class Refund(ids.PublicId, models.Model):
 
 
 class ProviderTrouble(models.Model):
-    """A payment provider that refuses the service's account or keys. The provider's next successful answer deletes the
+    """A payment provider that refuses the service's account or keys. The next success of the refused call deletes the
     row.
     """
 
     provider = models.CharField(max_length=20, primary_key=True)
+    call = models.CharField(max_length=60, blank=True, default="", db_default="")
+    """The refused call. Empty if the provider refuses the keys, which all calls use."""
     since = models.DateTimeField()
     status = models.PositiveSmallIntegerField()
     text = models.CharField(max_length=300)

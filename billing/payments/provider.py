@@ -278,18 +278,18 @@ def provider(name: str | None = None) -> PaymentProvider:
 log = structlog.get_logger(__name__)
 
 
-def record_trouble(provider: str, *, status: int, text: str) -> None:
-    """Record that the provider refused the service itself."""
+def record_trouble(provider: str, *, status: int, text: str, call: str = "") -> None:
+    """Record that the provider refused the service itself: all its calls, or one."""
     ProviderTrouble.objects.bulk_create(
-        [ProviderTrouble(provider=provider, since=now(), status=status, text=text[:300])],
+        [ProviderTrouble(provider=provider, since=now(), status=status, text=text[:300], call=call)],
         ignore_conflicts=True,
     )
     log.error("payment_provider_refuses_service", provider=provider, status=status)
 
 
-def clear_trouble(provider: str) -> None:
-    """Record that the provider accepted a request."""
-    if ProviderTrouble.objects.filter(pk=provider).delete()[0]:
+def clear_trouble(provider: str, call: str) -> None:
+    """Record that the provider accepted a call."""
+    if ProviderTrouble.objects.filter(pk=provider, call__in=("", call)).delete()[0]:
         log.info("payment_provider_accepts_service", provider=provider)
 
 

@@ -72,6 +72,8 @@ _NAMED = ("id", "payment_id", "order_id", "token_id")
 _EVENT, _ID = re.compile(r"[a-z_.]{3,60}"), re.compile(r"\w{3,64}", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9 .'/@()]")
 SHORTEST_NAME, LONGEST_NAME, LONGEST_EMAIL = 3, 50, 64
+_IN_PATH = re.compile(r"/(pay|order|cust|token|plink|inv)_\w+")
+"""Ids in the path of a call."""
 _LINK_ENDED = {"expired", "cancelled"}
 
 
@@ -331,6 +333,7 @@ class Razorpay:
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         leave_database()
+        call = f"{method} {_IN_PATH.sub('', path)}"
         try:
             answer = requests.request(
                 method,
@@ -352,7 +355,7 @@ class Razorpay:
             provider.record_trouble(self.name, status=answer.status_code, text=answer.reason or "")
             raise ProviderRefusesService(details={"provider_status": answer.status_code})
         if answer.status_code == 204:
-            provider.clear_trouble(self.name)
+            provider.clear_trouble(self.name, call)
             return {}
         try:
             read = orjson.loads(answer.content)
@@ -363,7 +366,7 @@ class Razorpay:
             refusal = refusal if isinstance(refusal, dict) else {}
             if _ABOUT_THE_ACCOUNT.search(str(refusal.get("description") or "")):
                 provider.record_trouble(
-                    self.name, status=answer.status_code, text=str(refusal["description"])
+                    self.name, status=answer.status_code, text=str(refusal["description"]), call=call
                 )
                 raise ProviderRefusesService(details={"provider_status": answer.status_code})
             raise ProviderRefused(
@@ -371,7 +374,7 @@ class Razorpay:
                 reason=refusal.get("reason"),
                 text=str(refusal.get("description") or "refused"),
             )
-        provider.clear_trouble(self.name)
+        provider.clear_trouble(self.name, call)
         return read
 
 

@@ -99,6 +99,23 @@ def test_trouble_is_over_with_the_next_answer() -> None:
     assert not ProviderTrouble.objects.exists()
 
 
+@responses.activate
+def test_trouble_with_one_product_ends_with_the_next_success_of_the_same_call() -> None:
+    denied = {
+        "error": {"code": "BAD_REQUEST_ERROR", "description": "Recurring is not enabled on your account"}
+    }
+    debit = f"{API}/payments/create/recurring"
+    responses.post(debit, status=400, json=denied)
+    responses.post(debit, json={"razorpay_payment_id": "pay_1"})
+    responses.get(f"{API}/settlements", json={"items": []})
+    with pytest.raises(ProviderRefusesService):
+        CALLS["debit"]()
+    assert list(CLIENT.settlements()) == []
+    assert ProviderTrouble.objects.get().call == "POST payments/create/recurring"
+    CALLS["debit"]()
+    assert not ProviderTrouble.objects.exists()
+
+
 CONTRACT = json.loads((service.BASE_DIR / "simulator" / "payments" / "contract.json").read_text())
 """Members, types and nulls in Razorpay's documentation. The simulator uses the same file."""
 PAYER = Payer("Asha Traders", "bills@shop.example", "+919845012345")
