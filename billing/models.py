@@ -12,15 +12,15 @@ from typing import Any, ClassVar, Self
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q
 from django.db.models.functions import Greatest
 from django.utils.functional import cached_property
 
 from billing.pricing import gst
 from billing.pricing.money import SMALLEST_PAISE, rupees
-from billing.pricing.periods import Period
+from billing.pricing.periods import Period, ist_midnight
 from gateway import ids
-from gateway.clock import now
+from gateway.clock import IST, now
 from gateway.ids import uuid7
 from tenants.models import Tenant, TenantRows
 
@@ -138,11 +138,18 @@ class InvoiceSeries(models.Model):
         return f"{self.prefix}/{self.financial_year}"
 
 
+class _IstMidnight(Func):
+    """`ist_midnight` as an expression."""
+
+    template = f"date_trunc('day', %(expressions)s, '{IST.key}')"
+    output_field = models.DateTimeField()
+
+
 def end_of_term(invoice: str = "") -> Greatest:
     """`Invoice.pay_by` as an expression. `invoice` is the prefix of the invoice's columns, such as `invoice__`."""
     due_at = F(f"{invoice}due_at")
     # GREATEST ignores the null of an invoice that was never reopened.
-    again = F(f"{invoice}reopened_at") + (due_at - F(f"{invoice}issued_at"))
+    again = _IstMidnight(f"{invoice}reopened_at") + (due_at - _IstMidnight(f"{invoice}issued_at"))
     return Greatest(due_at, again, output_field=models.DateTimeField())
 
 
@@ -183,6 +190,7 @@ class Invoice(ids.PublicId, models.Model):
     period = models.CharField(max_length=7)
     issued_at = models.DateTimeField()
     due_at = models.DateTimeField()
+    """The last second of the Indian day on which the invoice is due."""
     seller = models.JSONField()
     buyer = models.JSONField()
     place_of_supply = models.CharField(max_length=60)
@@ -271,7 +279,7 @@ class Invoice(ids.PublicId, models.Model):
         """The end of the term to pay: the due date, or later if a refund reopened the invoice with a new full term."""
         if self.reopened_at is None:
             return self.due_at
-        return max(self.due_at, self.reopened_at + (self.due_at - self.issued_at))
+        return max(self.due_at, ist_midnight(self.reopened_at) + (self.due_at - ist_midnight(self.issued_at)))
 
     @cached_property
     def gst_percent(self) -> int:

@@ -17,7 +17,7 @@ from billing.models import BillingProfile, BillingSnapshot, Invoice, InvoiceLine
 from billing.payments import bank_transfers, corrections
 from billing.payments.corrections import correcting
 from billing.pricing.money import in_words
-from billing.pricing.periods import Period
+from billing.pricing.periods import Period, ist_midnight
 from gateway.api.errors import Conflict
 
 HELD_FOR = timedelta(days=20)
@@ -77,7 +77,7 @@ def create(
         financial_year=year,
         period=snapshot.period,
         issued_at=at,
-        due_at=at + timedelta(days=terms.due_days),
+        due_at=ist_midnight(at) + timedelta(days=terms.due_days + 1, seconds=-1),
         seller=buyers.seller(),
         buyer=buyers.buyer(profile),
         place_of_supply=supply.place,

@@ -92,8 +92,8 @@ def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant
 def test_an_invoice_that_a_refund_reopened_is_late_after_its_new_term(
     invoice: Invoice, payer: Tenant
 ) -> None:
-    reopened = invoice.due_at + timedelta(days=30)
-    again = reopened + timedelta(days=7)
+    again = invoice.due_at + timedelta(days=37)
+    reopened = again - timedelta(days=7, hours=10)
     Invoice.objects.update(reopened_at=reopened)
     for at, late_paise in ((again, 0), (again + timedelta(days=1), 59_000)):
         [owes] = accounting.debtors(at)

@@ -333,7 +333,7 @@ def test_invoices_are_listed(api: Api, other_api: Api, invoice: Invoice) -> None
             "period": "2026-11",
             "status": "open",
             "issued_at": "2026-11-30T18:45:00.000Z",
-            "due_at": "2026-12-07T18:45:00.000Z",
+            "due_at": "2026-12-08T18:29:59.000Z",
             "paid_at": None,
             "currency": "INR",
             "active_numbers": 3,

@@ -61,7 +61,7 @@ def test_the_run_fixes_the_month_and_issues_its_invoice_once(payer: Tenant) -> N
     assert (snapshot.period, snapshot.active_numbers, snapshot.total_paise) == ("2026-11", 3, 118_000)
     assert (invoice.number, invoice.total_paise, invoice.igst_paise) == ("WG/2627/000001", 118_000, 18_000)
     assert invoice.place_of_supply == "29-Karnataka"
-    assert invoice.due_at == invoice.issued_at + timedelta(days=7)
+    assert invoice.due_at == ist(2026, 12, 9) - timedelta(seconds=1), "the whole of the day is left to pay"
     assert invoice.total_in_words == "Rupees one thousand one hundred and eighty only"
     assert OutboundMail.objects.filter(to="bills@shop.example").count() == 1
 

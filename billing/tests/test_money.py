@@ -91,7 +91,10 @@ class TestRefunds:
         assert payer.billing_status == "active", "there is time to pay again"
         run(ist(2026, 12, 28, 10))
         payer.refresh_from_db()
-        assert (payer.billing_status, payer.past_due_since) == ("past_due", ist(2026, 12, 27))
+        assert (payer.billing_status, payer.past_due_since) == (
+            "past_due",
+            ist(2026, 12, 28) - timedelta(seconds=1),
+        )
         run(ist(2027, 1, 2, 10))
         assert paid.invoice.attempts.count() == 1, "money that a person gave back is not debited again"
 

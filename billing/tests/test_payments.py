@@ -289,9 +289,9 @@ def test_a_debit_by_a_mandate_that_was_set_up_late_is_repeated_as_well(
 def test_without_a_mandate_an_unpaid_invoice_becomes_overdue_on_its_due_date(
     provider: RunningSimulator, payer: Tenant, invoice: Invoice
 ) -> None:
-    run(ist(2026, 12, 7, 12))
+    run(ist(2026, 12, 8, 23))
     assert pay_state(payer) == ("open", 0, "", "active")
-    run(ist(2026, 12, 8, 12))
+    run(ist(2026, 12, 9, 0, 10))
     assert pay_state(payer) == ("open", 0, "", "past_due")
     assert payer.past_due_since == invoice.due_at
     assert not payer.billing_restricted
