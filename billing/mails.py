@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from billing import buyers, ledger, next_invoice
+from billing import buyers, ledger, next_invoice, restriction
 from billing.einvoices import must_be_registered
 from billing.error_isolation import each
 from billing.invoices import documents
@@ -26,7 +26,6 @@ from billing.payments import corrections, debits
 from billing.payments.provider import REASONS
 from billing.pricing.money import rupees
 from billing.pricing.periods import Period, ist_date
-from billing.restriction import RESTRICTED_AFTER
 from billing.usage import BILLED
 from gateway.api.errors import Conflict
 from tenants import mail
@@ -170,9 +169,9 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
             return False
         invoice.reminders_sent = due
         invoice.save(update_fields=["reminders_sent"])
-        oldest = invoice.tenant.past_due_since or invoice.overdue_since
+        restricts_at = restriction.restricts_at(invoice.tenant_id) or at
         # Rounded up, because the billing run is up to minutes late.
-        days_left = -((at - oldest - RESTRICTED_AFTER) // timedelta(days=1))
+        days_left = -((at - restricts_at) // timedelta(days=1))
         _payment_reminder(invoice, restricted_in_days=max(0, days_left))
     return True
 

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Exists, Min, OuterRef
+from django.db.models.functions import Greatest
 
 from billing import ledger
 from billing.error_isolation import each
-from billing.models import Invoice, PaymentAttempt
+from billing.models import Invoice, PaymentAttempt, end_of_term
 from tenants.models import Tenant
 
 RESTRICTED_AFTER = timedelta(days=21)
@@ -32,13 +33,22 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
         new = {
             "billing_status": _STATUS.PAST_DUE if since else _STATUS.ACTIVE,
             "past_due_since": since,
-            "billing_restricted": since is not None and since + RESTRICTED_AFTER <= at,
+            "billing_restricted": since is not None and (restricts_at(tenant_id) or at) <= at,
         }
         changed = {name: value for name, value in new.items() if getattr(tenant, name) != value}
         for name, value in changed.items():
             setattr(tenant, name, value)
         if changed:
             tenant.save(update_fields=list(changed))
+
+
+def restricts_at(tenant_id: UUID) -> datetime | None:
+    """When the tenant's overdue invoices restrict new numbers. A debit that failed before the due date makes an invoice
+    overdue, but the three weeks begin with the due date.
+    """
+    overdue = Invoice.objects.for_tenant(tenant_id).owing().filter(overdue_since__isnull=False)
+    since = overdue.aggregate(since=Min(Greatest("overdue_since", end_of_term())))["since"]
+    return since + RESTRICTED_AFTER if since else None
 
 
 def use_balance(tenant_id: UUID, at: datetime) -> None:

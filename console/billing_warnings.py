@@ -44,7 +44,7 @@ def _overdue(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
         text = f"{due} is long overdue: no further number can be connected until it is paid."
         yield HomeWarning(text, "Pay now", page, "bad")
     elif seen.tenant.billing_status == Tenant.BillingStatus.PAST_DUE:
-        closes = (seen.tenant.past_due_since or at) + restriction.RESTRICTED_AFTER
+        closes = restriction.restricts_at(seen.tenant.id) or at
         text = f"{due} is overdue. From {indian_date(closes)} no further number can be connected."
         yield HomeWarning(f"{text}{_last_failure(seen)}", "Pay now", page, "bad")
 

@@ -539,7 +539,7 @@ def test_staff_see_every_tenant_also_while_billing_is_off(
                 "tenant_id": str(payer.id),
                 "name": "Asha Traders",
                 "billing_status": "past_due",
-                "past_due_since": "2026-12-07T18:45:00.000Z",
+                "past_due_since": "2026-12-08T18:29:59.000Z",
                 "last_snapshot": {"period": "2026-11", "active_numbers": 3, "total_paise": 118000},
                 "open_invoices": 1,
             }

@@ -72,6 +72,19 @@ def test_a_business_is_restricted_from_21_days_on(overdue: Invoice) -> None:
     assert around(overdue.due_at + 21 * DAY, is_restricted) == [False, True]
 
 
+def test_a_debit_that_failed_before_the_due_date_restricts_from_the_due_date_on(overdue: Invoice) -> None:
+    Invoice.objects.filter(pk=overdue.pk).update(overdue_since=overdue.due_at - 6 * DAY)
+
+    def is_restricted(at: datetime) -> bool:
+        restriction.mark_overdue(at)
+        restriction.refresh(tenant_id=overdue.tenant_id, at=at)
+        return Tenant.objects.get(pk=overdue.tenant_id).billing_restricted
+
+    assert around(overdue.due_at + 21 * DAY, is_restricted) == [False, True]
+    mails.send_reminders(overdue.due_at + 20 * DAY)
+    assert "within 1 day: after that" in OutboundMail.objects.latest("id").text
+
+
 def test_a_business_is_late_since_its_oldest_overdue_invoice(payer: Tenant) -> None:
     connected(payer, "1", (ist(2026, 11, 3), None))
     for at in (FIRST_OF_DECEMBER, ist(2027, 1, 1, 0, 15)):
