@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Sum
 
 from billing import ledger, restriction
-from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt
+from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt, StaffAct
 from billing.payments import attempts, corrections
 from billing.payments.corrections import correcting
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
@@ -110,11 +110,15 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
-    """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips an invoice with a payment in flight, or
-    with a link that cannot be ended.
+    """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips an invoice whose deduction staff recorded,
+    an invoice with a payment in flight, and one with a link that cannot be ended.
     """
     percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
-    for unpaid in Invoice.objects.for_tenant(tenant_id).unpaid().order_by("id"):
+    recorded = StaffAct.objects.filter(tenant_id=tenant_id, act="tds", status=StaffAct.Status.DONE)
+    unpaid_invoices = (
+        Invoice.objects.for_tenant(tenant_id).unpaid().exclude(pk__in=recorded.values("target_id"))
+    )
+    for unpaid in unpaid_invoices.order_by("id"):
         try:
             with correcting(unpaid.pk, at) as invoice:
                 deduct_declared(invoice, percent, at)

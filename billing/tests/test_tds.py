@@ -9,7 +9,7 @@ from pytest_django import Settings
 from billing import buyers, ledger, mails, usage
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
-from billing.models import BillingProfile, Invoice, LedgerPosting, Mandate, PaymentAttempt
+from billing.models import BillingProfile, Invoice, LedgerPosting, Mandate, PaymentAttempt, StaffAct
 from billing.payments import bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
@@ -239,3 +239,16 @@ def test_the_api_declares_it(api: Api, payer: Tenant) -> None:
         shown = api.get(f"/v1/billing/invoices/{only_invoice(payer).public_id}", Accept="application/json")
         assert shown.json()["tds_paise"] == deducted
         assert shown.json()["amount_due_paise"] == 59_000 - deducted
+
+
+def test_the_same_declaration_again_leaves_what_staff_recorded(
+    api: Api, deductor: Tenant, invoice: Invoice
+) -> None:
+    record(invoice, 0)
+    assert api.patch("/v1/billing/profile", {"tds_percent": 10}).status_code == 200
+    assert due(deductor) == ("open", 59_000, 0)
+    own = {"tenant": deductor, "act": "tds", "target_id": invoice.pk, "values": {}, "amount_paise": 0}
+    StaffAct.objects.create(status="done", asked_at=CHARGE, **own)
+    for percent in (2, 10):
+        assert api.patch("/v1/billing/profile", {"tds_percent": percent}).status_code == 200
+        assert due(deductor) == ("open", 59_000, 0)
