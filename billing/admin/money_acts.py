@@ -73,6 +73,8 @@ class MoneyAct:
     variant: ActionVariant = ActionVariant.DEFAULT
     amount: str = "amount_paise"
     """The name of the flow's argument for the amount."""
+    asked: str = ""
+    """The name of the flow's argument for the moment of the request, if the flow has one."""
 
     @property
     def target(self) -> str:
@@ -154,6 +156,7 @@ ACTS = {
         credit_notes.cancel,
         lambda note, _: f"Credit note {note.number} cancels the whole invoice.",
         _WARNING,
+        asked="cancelled_at",
     ),
     "payment": MoneyAct(
         Invoice,
@@ -234,6 +237,8 @@ def carry_out(row: StaffAct) -> str:
     """Carry out a stored act in the name of the staff member who requested it. Raises ServiceError."""
     act = ACTS[row.act]
     how = {act.target: row.target_id, "at": now(), "actor_user_id": row.asked_by}
+    if act.asked:
+        how[act.asked] = row.asked_at
     return act.said(act.flow(**row.values, **how), row.values)
 
 

@@ -31,8 +31,16 @@ def issue(
         return write(invoice, total_paise=total_paise, reason=reason, at=at, actor_user_id=actor_user_id)
 
 
-def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | None = None) -> CreditNote:
-    """Credit an invoice in full after staff cancelled its registration at the portal.
+def cancel(
+    *,
+    invoice_id: UUID,
+    reason: str,
+    at: datetime,
+    cancelled_at: datetime | None = None,
+    actor_user_id: int | None = None,
+) -> CreditNote:
+    """Credit an invoice in full after staff cancelled its registration at the portal, at the latest at `cancelled_at`
+    (default `at`).
 
     The portal allows a cancellation for a day. GSTR-1 then has both documents only in table 13, and the credit note is
     not registered.
@@ -40,12 +48,13 @@ def cancel(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int | 
     Raises Conflict for an invoice that is not registered or was registered more than a day ago. Raises the errors of
     `issue`.
     """
+    cancelled_at = cancelled_at or at
     with correcting(invoice_id, at) as invoice:
-        if not einvoices.is_cancellable(invoice, at) or invoice.credited_paise:
+        if not einvoices.is_cancellable(invoice, cancelled_at) or invoice.credited_paise:
             raise Conflict(
                 "Only a registration of the last 24 hours, with nothing credited, can be cancelled."
             )
-        Invoice.objects.filter(pk=invoice_id).update(irn_cancelled_at=at)
+        Invoice.objects.filter(pk=invoice_id).update(irn_cancelled_at=cancelled_at)
         return write(
             invoice, total_paise=invoice.total_paise, reason=reason, at=at, actor_user_id=actor_user_id
         )

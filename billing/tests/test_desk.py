@@ -30,6 +30,7 @@ from billing.payments import bank_transfers
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, ist, only_invoice
 from gateway.api.errors import Conflict
+from gateway.clock import now
 from gateway.ids import uuid7
 from tenants.models import AuditEntry, Tenant, User
 from tenants.staff.roles import FINANCE, SUPPORT
@@ -117,6 +118,19 @@ class TestSecondPerson:
         for waits in (False, True):
             credit_sixty(invoice.tenant, uuid7(), FIRST_OF_DECEMBER)
             assert StaffAct.objects.filter(status="waiting").exists() is waits
+
+    def test_a_cancelled_registration_is_judged_by_the_moment_of_the_request(
+        self, invoice: Invoice, settings: Settings
+    ) -> None:
+        registered = now() - timedelta(hours=25)
+        Invoice.objects.filter(pk=invoice.pk).update(irn="a" * 64, ack_at=registered)
+        url = reverse("admin:billing_invoice_cancel", args=[invoice.pk])
+        person("first").post(url, {**SUBMITTED, "reason": "Wrong"})
+        assert b"last 24 hours" in decide(second := person("second")).content
+        StaffAct.objects.update(asked_at=registered + timedelta(hours=23))
+        assert decide(second).status_code == 302
+        found = only_invoice(invoice.tenant)
+        assert (found.irn_cancelled_at, found.status) == (registered + timedelta(hours=23), "void")
 
     @pytest.mark.parametrize(
         ("first", "later", "waits"),
