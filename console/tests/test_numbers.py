@@ -194,7 +194,10 @@ def test_a_failed_sign_up_says_why_and_has_the_button_that_connects_again(browse
         assert "Connect again" in page, code
 
 
-def test_a_restricted_tenant_sees_why_it_cannot_connect(browser: Client, tenant: Tenant) -> None:
+def test_a_restricted_tenant_sees_why_it_cannot_connect(
+    browser: Client, tenant: Tenant, settings: Settings
+) -> None:
+    settings.BILLING_ENABLED = True
     Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
     assert browser.post("/console/numbers/connect", follow=True).status_code == 200
     assert not ConnectSession.objects.exists()

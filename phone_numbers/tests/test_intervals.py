@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.db.models import F
+from pytest_django import Settings
 
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, NumberStateInterval, PhoneNumber
@@ -64,7 +65,10 @@ def test_a_change_that_fails_leaves_no_interval(tenant: Tenant, number: PhoneNum
         ("/v1/connect-sessions", {"return_url": "https://shop.example/done"}),
     ],
 )
-def test_a_tenant_long_past_due_adds_no_numbers(api: Api, tenant: Tenant, path: str, body: object) -> None:
+def test_a_tenant_long_past_due_adds_no_numbers(
+    api: Api, tenant: Tenant, path: str, body: object, settings: Settings
+) -> None:
+    settings.BILLING_ENABLED = True
     Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
     error = assert_error(api.post(path, body), 403, "forbidden")
     assert error["details"] == {"reason": "billing_past_due"}

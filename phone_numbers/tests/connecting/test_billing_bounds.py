@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from gateway.clock import now
 from messaging.tests.conftest import connected_number
@@ -14,6 +15,7 @@ from phone_numbers.tests.connecting.test_connect import PATH
 from phone_numbers.tests.test_connection import make_account, make_number
 from tenants.credentials import api_keys
 from tenants.models import Tenant
+from tenants.tenant_status import is_restricted
 from tests.browsers import text
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator, SimulatedAccount
@@ -38,6 +40,18 @@ def account(tenant: Tenant, simulator: RunningSimulator) -> SimulatedAccount:
 def closed(answer: Any) -> None:
     error = assert_error(answer, 403, "forbidden")
     assert error["details"] == {"reason": "billing_past_due"}
+
+
+@pytest.fixture(autouse=True)
+def _billing_is_on(settings: Settings) -> None:
+    settings.BILLING_ENABLED = True
+
+
+def test_nobody_is_restricted_while_billing_is_off(tenant: Tenant, settings: Settings) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(billing_restricted=True)
+    assert is_restricted(tenant.pk)
+    settings.BILLING_ENABLED = False
+    assert not is_restricted(tenant.pk)
 
 
 def test_a_new_token_brings_back_what_it_had_and_nothing_more(
