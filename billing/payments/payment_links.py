@@ -45,8 +45,8 @@ def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) ->
     Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of the invoice,
     ProviderUnreachable, ProviderRefused.
     """
-    live = PaymentAttempt.objects.filter(invoice=invoice, pays_all=False, status__in=_LIVE)
-    if invoice.status in Invoice.UNPAID and not live.exists():
+    live = _live_link(invoice)
+    if live is None or live.pays_all:
         _require_link_left(invoice, at)
     _end(PaymentAttempt.objects.filter(pays_all=True, invoice__tenant_id=invoice.tenant_id), at)
     attempts.recheck_failed(invoice.pk, at)
@@ -95,16 +95,24 @@ def _require_link_left(invoice: Invoice, at: datetime) -> None:
     require_pages_left(made, at, "payments of an invoice")
 
 
+def _live_link(invoice: Invoice) -> PaymentAttempt | None:
+    """The attempt in flight of an invoice, which is a link. Raises InvoiceNotPayable for an invoice that cannot be paid
+    by link now.
+    """
+    attempt = PaymentAttempt.objects.filter(invoice=invoice, status__in=_LIVE).first()
+    payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
+    if not payable or (attempt and attempt.kind != Kind.LINK):
+        raise InvoiceNotPayable(
+            details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
+        )
+    return attempt
+
+
 def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 0) -> PaymentAttempt:
     try:
         with transaction.atomic():
             invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
-            attempt = PaymentAttempt.objects.filter(invoice=invoice, status__in=_LIVE).first()
-            payable = invoice.status in Invoice.UNPAID and invoice.amount_due_paise >= SMALLEST_PAISE
-            if not payable or (attempt and attempt.kind != Kind.LINK):
-                raise InvoiceNotPayable(
-                    details={"status": invoice.status, "in_flight": attempt.public_id if attempt else None}
-                )
+            attempt = _live_link(invoice)
             if attempt is None:
                 _require_link_left(invoice, at)
                 attempt = attempts.insert(

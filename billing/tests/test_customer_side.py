@@ -209,6 +209,18 @@ def test_a_link_of_everything_ends_before_anything_else_is_paid_or_corrected(
     assert last.amount_paise == 118_000 - 11_800 - 100
 
 
+def test_a_call_for_a_paid_invoice_leaves_the_link_for_all_others(
+    provider: RunningSimulator, payer: Tenant, two: list[Invoice]
+) -> None:
+    bank_transfers.record(invoice_id=two[1].id, amount_paise=59_000, reference="U1", at=AT)
+    link = payment_links.pay_all(tenant_id=payer.id, at=AT)
+    two[1].refresh_from_db()
+    with pytest.raises(payment_links.InvoiceNotPayable):
+        payment_links.pay_now(invoice=two[1], at=AT)
+    link.refresh_from_db()
+    assert link.status == "created"
+
+
 @pytest.mark.parametrize("last", ["everything", "one"])
 def test_an_invoice_has_three_links_a_day_of_which_the_last_stays(
     provider: RunningSimulator, client: Client, payer: Tenant, two: list[Invoice], last: str
