@@ -115,8 +115,8 @@ def change(
     acting_key_id: UUID | None = None,
     evidence: str = "",
 ) -> BillingProfile:
-    """Change the profile, with an audit entry. Only staff can put a buyer abroad or in a special economic zone, and
-    must give `evidence`, because this removes the tax from the buyer's invoices. Raises InvalidRequest for an invalid
+    """Change the profile, with an audit entry. Only staff can change the country or set a special economic zone, and
+    must give `evidence`, because this changes the tax on the buyer's invoices. Raises InvalidRequest for an invalid
     tax id, and for such a change without evidence.
     """
     profile_of(Tenant.objects.get(pk=tenant_id))
@@ -157,10 +157,10 @@ def _tax_id(text: str, country: str) -> dict[str, str]:
 
 
 def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence: str) -> None:
-    """Raise InvalidRequest for a change that puts a buyer abroad or in a special economic zone without evidence."""
-    if not evidence and changes.get("country", INDIA) not in {INDIA, profile.country}:
+    """Raise InvalidRequest for another country, or for a special economic zone, without evidence."""
+    if not evidence and changes.get("country", profile.country) != profile.country:
         raise InvalidRequest.of(
-            country="Our team changes the country, on evidence: write to us. Until then GST is charged as in India."
+            country="Our team changes the country, on evidence: write to us. Until then GST is charged as before."
         )
     if changes.get("is_sez") and not profile.is_sez:
         if not evidence:

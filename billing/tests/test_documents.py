@@ -300,7 +300,7 @@ class TestKindsOfBuyers:
         assert (invoice.place_of_supply, invoice.supply_type) == ("96-Other Country", "export")
         assert invoice.endorsement == "Supply meant for export on payment of integrated tax"
         assert payment_links.pay_now(invoice=invoice, at=CHARGE).payment_url
-        for unknown in ("Germany", "XX"):
+        for unknown in ("Germany", "XX", "IN"):
             assert_error(api.patch("/v1/billing/profile", {"country": unknown}), 400, "invalid_request")
 
 
