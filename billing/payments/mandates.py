@@ -169,7 +169,7 @@ def _book_check(tenant_id: UUID, check: Payment, at: datetime) -> None:
         known = -own.aggregate(total=Sum("amount_paise", default=0))["total"]
         if amount := check.amount_paise - check.refunded_paise - known:
             ledger.post(
-                LedgerEntry.Act.CHECK if amount > 0 else LedgerEntry.Act.REFUND,
+                LedgerEntry.Act.CHECK,
                 f"check {check.id}" + (f" refunded {check.refunded_paise}" if check.refunded_paise else ""),
                 at,
                 {clearing: amount, checks: -amount},

@@ -188,6 +188,9 @@ def test_a_check_payment_that_is_paid_back_later_leaves_the_ledger(
         provider.control("POST", "refund", {"payment_id": payment["id"], "amount": refunded})
         deliver(provider, CHARGE)
         assert accounts() == ({"clearing": left, "checks": -left} if left else {})
+    assert set(LedgerEntry.objects.values_list("act", flat=True)) == {"check"}, (
+        "no invoice's money is refunded"
+    )
     provider.control("POST", "settle")
     settlements.reconcile(CHARGE)
     assert "clearing" not in accounts()
