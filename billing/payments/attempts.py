@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from billing import buyers, ledger, restriction
 from billing.error_isolation import each
@@ -53,7 +53,7 @@ RESUME_AFTER = timedelta(minutes=5)
 RETRY_CHECK = timedelta(hours=1)
 FAILED_CHECK = timedelta(hours=24)
 LATE_FOR = timedelta(days=30)
-"""How long a failed debit may still become paid (late authorisation)."""
+"""How long a failed debit or link may still become paid (late authorisation)."""
 CHECK_COLLECTED = timedelta(days=7)
 REFUNDABLE_FOR = timedelta(days=180)
 """How long collected payments are rechecked, because they can be refunded on the provider's dashboard."""
@@ -139,12 +139,12 @@ def recheck_failed(invoice_id: UUID, at: datetime) -> None:
 
 
 def reconcile(at: datetime) -> int:
-    """Check attempts in flight that should have ended. Also check the failed debits of unpaid invoices daily. Check
-    collected payments weekly, because they may have been refunded. Returns the number of checked attempts.
+    """Check attempts in flight that should have ended. Also check the failed debits and links of unpaid invoices daily.
+    Check collected payments weekly, because they may have been refunded. Returns the number of checked attempts.
     """
     failed = PaymentAttempt.objects.filter(
+        Q(kind=Kind.AUTOPAY) | Q(kind=Kind.LINK, provider_link_id__isnull=False),
         status=Status.FAILED,
-        kind=Kind.AUTOPAY,
         invoice__status__in=Invoice.UNPAID,
         created_at__gt=at - LATE_FOR,
     )
@@ -229,10 +229,16 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
         PaymentAttempt.objects.filter(pk=attempt.pk, status=Status.UNKNOWN).update(status=Status.CREATED)
     else:
         link = pay.link(attempt.provider_link_id)
+    if link.order_id:
+        unnamed = PaymentAttempt.objects.filter(pk=attempt.pk, provider_order_id__isnull=True)
+        unnamed.update(provider_order_id=link.order_id)
     paid = [payment for payment in link.payments if payment.status == "captured"]
+    # A payment that was begun before the link ended may still be captured. An abandoned payment never ends.
+    is_begun = any(payment.status == "processing" for payment in link.payments)
+    waits = is_begun and at < attempt.created_at + RESULT_AFTER[Method.UPI]
     if paid:
         apply_payments(attempt_id=attempt.id, payments=paid, at=at)
-    elif link.status == "ended":
+    elif link.status == "ended" and not waits:
         error = own_error("link_ended", "The payment link ended unpaid.")
         fail(attempt_id=attempt.id, error=error, at=at)
 

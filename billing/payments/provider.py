@@ -141,6 +141,8 @@ class Link:
     url: str
     status: Literal["live", "paid", "ended"]
     payments: Sequence[Payment] = ()
+    order_id: str | None = None
+    """The order of its payments, which notices of a payment name. None before the payer opens the page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,7 @@ class Razorpay:
             url=made["short_url"],
             status="paid" if status == "paid" else "ended" if status in _LINK_ENDED else "live",
             payments=payments,
+            order_id=made.get("order_id"),
         )
 
     def _call(

@@ -24,7 +24,14 @@ from billing.models import (
     Refund,
 )
 from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
-from billing.payments.provider import MandateState, ProviderUnreachable, RefundState, require_pages_left
+from billing.payments.provider import (
+    Link,
+    MandateState,
+    Payment,
+    ProviderUnreachable,
+    RefundState,
+    require_pages_left,
+)
 from billing.payments.razorpay import Razorpay
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, NOVEMBER, PROFILE, connected, ist, only_invoice
@@ -408,7 +415,8 @@ def test_a_debit_that_never_arrived_fails_once_its_method_had_time(
         *(("autopay", "failed", status, True) for status in Invoice.UNPAID),
         ("autopay", "failed", "paid", False),
         ("autopay", "failed", "void", False),
-        ("link", "failed", "open", False),
+        ("link", "failed", "open", True),
+        ("link", "failed", "paid", False),
         ("autopay", "captured", "paid", True),
         ("link", "captured", "paid", True),
         ("manual", "captured", "paid", False),
@@ -438,6 +446,22 @@ def test_a_payment_is_checked_again_after_its_interval(
     attempt_of(invoice, kind=kind, status=status, next_check_at=FIRST_OF_DECEMBER)
     assert around(FIRST_OF_DECEMBER, attempts.reconcile) == [0, 1]
     assert around(FIRST_OF_DECEMBER + again, attempts.reconcile) == [0, 1]
+
+
+def test_a_link_that_ended_during_its_payment_waits_for_the_result(
+    invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = attempt_of(invoice, kind="link", status="created", provider_order_id=None)
+    payment = Payment("pay_1", "processing", 59_000)
+    link = Link("plink_unknown", "https://rzp.example/l", "ended", [payment], order_id="order_1")
+    monkeypatch.setattr(Razorpay, "link", lambda *_: link)
+
+    def status(at: datetime) -> str:
+        attempts.refresh(attempt.id, at)
+        return PaymentAttempt.objects.get().status
+
+    assert around(FIRST_OF_DECEMBER + timedelta(hours=30), status) == ["created", "failed"]
+    assert PaymentAttempt.objects.get().provider_order_id == "order_1", "its notices name the order"
 
 
 def test_a_link_is_replaced_once_its_24_hours_are_over(invoice: Invoice, provider: RunningSimulator) -> None:
