@@ -218,17 +218,22 @@ class StatementLine:
 def statement(tenant_id: UUID) -> list[StatementLine]:
     """A tenant's statement of account, oldest first. An amount due is positive, a surplus is negative."""
     own = LedgerPosting.objects.filter(
-        entry__tenant_id=tenant_id, account__in=(Account.RECEIVABLE, Account.BALANCE)
+        entry__tenant_id=tenant_id, account__in=(Account.RECEIVABLE, Account.BALANCE, Account.WRITE_OFF)
     )
+    written_off = Q(account=Account.WRITE_OFF)
     entries = own.values_list("entry_id", "entry__at", "entry__act", "entry__text").annotate(
-        Sum("amount_paise")
+        paise=Sum("amount_paise", filter=~written_off, default=0),
+        back=Sum("amount_paise", filter=written_off, default=0),
     )
     lines, owed = [], 0
-    for _entry_id, at, act, text, paise in entries.order_by("entry__at", "entry_id"):
-        owed += paise
-        if paise:
-            shown = "" if act == Act.WRITE_OFF else text
-            lines.append(StatementLine(at, str(Act(act).label), shown, paise, owed))
+    for _entry_id, at, act, text, paise, back in entries.order_by("entry__at", "entry_id"):
+        # A payment or credit of a written-off amount makes it due again, and then lowers it.
+        reversed_paise = 0 if act == Act.WRITE_OFF else -back
+        for one, amount in ((Act.WRITE_OFF, reversed_paise), (Act(act), paise - reversed_paise)):
+            if amount:
+                owed += amount
+                shown = "" if one == Act.WRITE_OFF else text
+                lines.append(StatementLine(at, str(one.label), shown, amount, owed))
     return lines
 
 

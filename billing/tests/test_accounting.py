@@ -18,7 +18,8 @@ from billing.models import BillingProfile, Invoice, PaymentAttempt
 from billing.payments import bank_transfers, payment_links
 from billing.pricing.periods import Period
 from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
-from billing.tests.test_payments import answer, deliver
+from billing.tests.test_ledger import transfer
+from billing.tests.test_payments import CHARGE, answer, deliver
 from gateway.clock import now
 from tenants.models import Tenant
 from tests.simulated import RunningSimulator
@@ -87,6 +88,20 @@ def test_each_business_with_something_open_is_listed(payer: Tenant, other_tenant
     assert (left.due_paise, left.late_paise, left.oldest_due_at, left.balance_paise) == (0, 0, None, 100)
     bank_transfers.record_tds(invoice_id=invoice.id, amount_paise=5_000, certificate="C1", at=late)
     assert accounting.debtors(late)[0].uncertified_paise == 0
+
+
+def test_the_statement_lists_money_that_came_after_a_write_off(invoice: Invoice) -> None:
+    bank_transfers.write_off(invoice_id=invoice.id, reason="Closed", at=CHARGE)
+    transfer(invoice, 70_000)
+    lines = [
+        (line.act, line.amount_paise, line.owed_paise) for line in accounting.statement(invoice.tenant_id)
+    ]
+    assert lines == [
+        ("Invoice issued", 59_000, 59_000),
+        ("Written off", -59_000, 0),
+        ("Written off", 59_000, 59_000),
+        ("Bank transfer received", -70_000, -11_000),
+    ]
 
 
 def test_an_invoice_that_a_refund_reopened_is_late_after_its_new_term(
