@@ -75,7 +75,7 @@ def write(
         intra_state=bool(invoice.cgst_paise),
         percent=invoice.gst_percent,
     )
-    if tax_paise and at >= _last_credit(invoice.issued_at):
+    if at >= _last_credit(invoice.issued_at):
         tax_paise, reason = 0, f"{reason[:400]}. {CreditNote.WITHOUT_TAX}"
     number, _year, issued_at = ledger.take_number(
         model=CreditNote, prefix=settings.BILLING_CREDIT_NOTE_PREFIX, at=at

@@ -128,7 +128,7 @@ def replace(*, invoice_id: UUID, reason: str, at: datetime, actor_user_id: int |
         )
         profile = buyers.profile_of(snapshot.tenant)
         new = create(snapshot=snapshot, profile=profile, at=at, replaces=invoice)
-        if note.is_commercial and new.taxes.total_paise:
+        if note.is_commercial and invoice.taxes.total_paise and new.taxes.total_paise:
             raise Conflict(
                 "A credit note can no longer lower the GST of this invoice, so a new invoice would add the GST again."
             )

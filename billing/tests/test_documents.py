@@ -256,7 +256,11 @@ class TestKindsOfBuyers:
         note = credit_notes.issue(
             invoice_id=invoice.id, total_paise=10_000, reason="Part", at=FIRST_OF_DECEMBER
         )
-        assert (note.taxable_paise, note.tax_paise) == (10_000, 0)
+        assert (note.taxable_paise, note.tax_paise, note.is_commercial) == (10_000, 0, False)
+        late = credit_notes.issue(
+            invoice_id=invoice.id, total_paise=10_000, reason="Part", at=ist(2027, 12, 1)
+        )
+        assert late.is_commercial, "it is in no return either"
 
     def test_an_undertaking_is_of_the_financial_year(self, payer: Tenant, settings: Settings) -> None:
         settings.BILLING_LUT_NUMBERS = {"2627": "AD2627", "2728": "AD2728"}
