@@ -162,6 +162,7 @@ def _remind(invoice_id: UUID, at: datetime) -> bool:
             invoice.status not in {Invoice.Status.OPEN, Invoice.Status.FAILED}
             or invoice.overdue_since is None
             or waits_for_registration(invoice)
+            or not buyers.email_of(invoice.tenant)
         ):
             return False
         due = sum(invoice.overdue_since + timedelta(days=days) <= at for days in REMINDER_DAYS)
@@ -306,18 +307,27 @@ _FIELDS = {
 # --- Helpers of all mails.
 
 
+class NoAddress(Conflict):
+    """The tenant has neither a billing email nor a contact email."""
+
+    message = "This business has no address for mails."
+
+
 def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
-    """Queue a mail unless one of this kind and key was queued before. Of two simultaneous runs, one waits for the other
-    and then queues nothing.
+    """Queue a mail unless one of this kind and key was queued before, or the tenant has no address yet. Of two
+    simultaneous runs, one waits for the other and then queues nothing.
     """
     if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
         return False
-    with transaction.atomic():
-        row = BillingMail(tenant_id=tenant_id, kind=kind, key=key, sent_at=at)
-        BillingMail.objects.bulk_create([row], ignore_conflicts=True)
-        if not BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key, sent_at=at).exists():
-            return False
-        queue()
+    try:
+        with transaction.atomic():
+            row = BillingMail(tenant_id=tenant_id, kind=kind, key=key, sent_at=at)
+            BillingMail.objects.bulk_create([row], ignore_conflicts=True)
+            if not BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key, sent_at=at).exists():
+                return False
+            queue()
+    except NoAddress:
+        return False
     return True
 
 
@@ -335,5 +345,7 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
 
 
 def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: Attachment) -> None:
-    if to := buyers.email_of(tenant):
-        mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
+    to = buyers.email_of(tenant)
+    if not to:
+        raise NoAddress
+    mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)

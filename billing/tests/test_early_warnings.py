@@ -8,13 +8,14 @@ import pytest
 from billing import buyers, mails
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents
-from billing.models import BillingProfile, Invoice, Mandate, PaymentAttempt
+from billing.models import BillingMail, BillingProfile, Invoice, Mandate, PaymentAttempt
 from billing.payments import attempts, bank_transfers
 from billing.pricing.money import rupees
-from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist
+from billing.tests.conftest import FIRST_OF_DECEMBER, PROFILE, connected, ist, only_invoice
 from billing.tests.test_ledger import transfer
 from billing.tests.test_money import late_attempt
 from billing.tests.test_payments import CHARGE, deliver, set_up_mandate
+from gateway.api.errors import Conflict
 from tenants.models import OutboundMail, Tenant
 from tests.simulated import RunningSimulator
 
@@ -190,6 +191,20 @@ def test_a_reminder_says_how_many_days_are_left(invoice: Invoice, days: float, w
     Invoice.objects.update(overdue_since=invoice.due_at)
     assert mails.send_reminders(invoice.due_at + timedelta(days=days)) == 1
     assert words in OutboundMail.objects.latest("id").text
+
+
+def test_a_mail_without_an_address_waits_for_one(payer: Tenant) -> None:
+    Tenant.objects.update(billing_email=None, contact_email=None)
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    for at in (FIRST_OF_DECEMBER, ist(2026, 12, 9, 12)):
+        run(at)
+    assert not BillingMail.objects.exists()
+    assert only_invoice(payer).reminders_sent == 0
+    with pytest.raises(Conflict, match="no address"):
+        mails.send_again(only_invoice(payer))
+    Tenant.objects.filter(pk=payer.pk).update(billing_email="bills@shop.example")
+    assert mails.send_invoices(ist(2026, 12, 3)) == 1
+    assert mails.send_reminders(ist(2026, 12, 9, 13)) == 1
 
 
 @pytest.mark.parametrize(
