@@ -214,7 +214,9 @@ class Invoice(ids.PublicId, models.Model):
     """When the invoice became overdue: when a debit first failed, else the due date."""
     reminders_sent = models.PositiveSmallIntegerField(default=0)
     reopened_at = models.DateTimeField(null=True, blank=True)
-    """When a refund made a paid invoice due again. Its reminders start again, and it is never debited automatically."""
+    """When a refund made a paid invoice due again. Its reminders start again, and it is never debited automatically.
+    Neither is an invoice that replaces it.
+    """
     retries_started = models.PositiveSmallIntegerField(default=0)
     irn = models.CharField(max_length=64, null=True, blank=True)
     ack_no = models.CharField("acknowledgement number", max_length=30, null=True, blank=True)

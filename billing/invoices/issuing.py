@@ -73,6 +73,7 @@ def create(
         tenant=snapshot.tenant,
         snapshot=snapshot,
         replaces=replaces,
+        reopened_at=replaces.reopened_at if replaces else None,
         number=number,
         financial_year=year,
         period=snapshot.period,

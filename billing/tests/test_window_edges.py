@@ -448,6 +448,13 @@ def test_a_payment_is_checked_again_after_its_interval(
     assert around(FIRST_OF_DECEMBER + again, attempts.reconcile) == [0, 1]
 
 
+def test_what_replaces_a_reopened_invoice_is_not_debited_either(invoice: Invoice) -> None:
+    mandate = active_mandate(invoice.tenant)
+    Invoice.objects.filter(pk=invoice.pk).update(reopened_at=FIRST_OF_DECEMBER)
+    new = issuing.replace(invoice_id=invoice.pk, reason="Wrong buyer", at=FIRST_OF_DECEMBER)
+    assert debits._begin_debit(new.pk, mandate, FIRST_OF_DECEMBER + DAY) is None
+
+
 def test_a_link_that_ended_during_its_payment_waits_for_the_result(
     invoice: Invoice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
