@@ -83,12 +83,16 @@ def _since() -> timedelta:
 def waits_for_registration(document: Invoice | CreditNote) -> bool:
     """Whether a document is not valid yet, because it is not registered (CGST rule 48(5)).
 
-    A credit note without tax, or of an invoice whose registration was cancelled, is never registered.
+    A credit note without tax, or of an invoice whose registration was cancelled, is never registered. An invoice that
+    was mailed without a registration is older than the duty to register, and so are its credit notes.
     """
     if isinstance(document, CreditNote) and (document.is_commercial or document.invoice.irn_cancelled_at):
         return False
     invoice = document if isinstance(document, Invoice) else document.invoice
-    return settings.BILLING_EINVOICES and document.irn is None and must_be_registered(invoice)
+    if not settings.BILLING_EINVOICES or document.irn is not None or not must_be_registered(invoice):
+        return False
+    mailed = BillingMail.objects.filter(tenant_id=invoice.tenant_id, kind="invoice", key=invoice.number)
+    return invoice.irn is not None or not mailed.exists()
 
 
 def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:

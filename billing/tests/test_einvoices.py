@@ -218,6 +218,18 @@ def test_nobody_is_reminded_of_an_invoice_that_was_never_mailed(payer: Tenant, s
     assert reminders.count() == 1
 
 
+def test_what_was_mailed_before_the_duty_to_register_waits_for_nothing(
+    payer: Tenant, settings: Settings
+) -> None:
+    invoice = invoice_of(payer)
+    settings.BILLING_EINVOICES = True
+    run(invoice.due_at + timedelta(hours=1))
+    assert OutboundMail.objects.filter(subject__contains="is not paid").count() == 1
+    at = ist(2026, 12, 10)
+    credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=at)
+    assert mails.send_credit_notes(at) == 1
+
+
 def test_a_credit_notes_registration_is_all_that_may_change(payer: Tenant) -> None:
     invoice = invoice_of(payer)
     note = credit_notes.issue(invoice_id=invoice.id, total_paise=1_180, reason="x", at=FIRST_OF_DECEMBER)
