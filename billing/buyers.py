@@ -95,10 +95,11 @@ def missing(profile: BillingProfile) -> list[str]:
 
 def holds_back(profile: BillingProfile) -> bool:
     """Whether an incomplete profile delays invoices (`invoices/issuing.py`). A profile without GSTIN needs a State as
-    the place of supply. A profile with a GSTIN needs an address (CGST rule 46(d)).
+    the place of supply. A profile with a GSTIN needs an address (CGST rule 46(d)), and for an e-invoice the PIN.
     """
     if profile.tax_id_type == "gstin":
-        return not (profile.address and profile.city)
+        complete = profile.address and profile.city and (profile.pin or not settings.BILLING_EINVOICES)
+        return not complete
     return profile.country == INDIA and not profile.state_code
 
 

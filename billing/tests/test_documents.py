@@ -214,6 +214,12 @@ class TestState:
         run(ist(2026, 12, 3))
         assert only_invoice(payer).buyer["address"] == "12 Residency Road, Bengaluru"
 
+    def test_a_registered_invoice_waits_for_the_pin(self, payer: Tenant, settings: Settings) -> None:
+        profile = BillingProfile(tenant=payer, **{**PROFILE, "tax_id_type": "gstin", "pin": ""})
+        assert not buyers.holds_back(profile)
+        settings.BILLING_EINVOICES = True
+        assert buyers.holds_back(profile)
+
     @pytest.mark.parametrize(
         ("profile", "waits"),
         [
