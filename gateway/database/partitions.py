@@ -2,7 +2,7 @@
 
 Partitions are created ahead of time and dropped after their retention. Each app registers its tables. `maintain` runs
 after every `migrate`, and every hour as a task. Two runs may overlap. If a partition is missing, a default partition
-catches its rows. They move when the partition is created.
+catches its rows. They move when the partition is created, and are deleted after their retention.
 
 Old rows of plain tables are deleted in small transactions by the hourly tasks of the apps, so that no lock is held long
 and a crash loses nothing.
@@ -100,6 +100,11 @@ class PartitionedTable:
             return day.isoformat()
         return str(ids.first_at(datetime(day.year, day.month, day.day, tzinfo=UTC)))
 
+    @property
+    def key_column(self) -> str:
+        """The column by whose ranges the table is partitioned."""
+        return "id" if self.key == "id" else self.date_column
+
     def partition_name(self, start: date) -> str:
         return f"{self.name}_p{start:%Y_%m}" if self.interval == "month" else f"{self.name}_p{start:%Y_%m_%d}"
 
@@ -123,7 +128,7 @@ def register(table: PartitionedTable) -> PartitionedTable:
 
 
 def maintain(today: date | None = None) -> None:
-    """Create the partitions from today on, and drop the partitions past retention.
+    """Create the partitions from today on, and drop the partitions and the rows of default partitions past retention.
 
     If one table fails, the others are still maintained. The error is raised at the end.
     """
@@ -153,6 +158,19 @@ def _maintain_one(table: PartitionedTable, today: date) -> None:
     for name, start in sorted(_partitions(table).items()):
         if table.after(start) <= today - timedelta(days=table.keep_days()):
             drop(name)
+    _empty_default(table, before=table.start_of(today - timedelta(days=table.keep_days())))
+
+
+def _empty_default(table: PartitionedTable, *, before: date) -> None:
+    """Delete the rows past retention that the default partition caught."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            sql.SQL("DELETE FROM {} WHERE {} < {}").format(
+                sql.Identifier(f"{table.name}_default"),
+                sql.Identifier(table.key_column),
+                sql.Literal(table.bound(before)),
+            )
+        )
 
 
 def make_from(table_name: str, first_day: date) -> None:
@@ -274,7 +292,7 @@ def _make_one(table: PartitionedTable, start: date) -> None:
     name, end = table.partition_name(start), table.after(start)
     parent, child = sql.Identifier(table.name), sql.Identifier(name)
     default = sql.Identifier(f"{table.name}_default")
-    key = sql.Identifier("id" if table.key == "id" else table.date_column)
+    key = sql.Identifier(table.key_column)
     low, high = sql.Literal(table.bound(start)), sql.Literal(table.bound(end))
     with _ddl() as cursor:
         if name in _partitions(table):

@@ -2,8 +2,8 @@
 
 A body is stored in the partition of the week in which it expires, and partitions are dropped whole. After a change of a
 tenant's `retention_days`, its bodies move to the partitions of their new weeks, in small batches, resumable and
-idempotent. Reads do not wait for the move: a body past retention counts as gone at once. Beat calls `move_bodies` and
-`prune_keys`.
+idempotent. Bodies past a shorter retention are deleted. Reads do not wait for the move: a body past retention counts as
+gone at once. Beat calls `move_bodies` and `prune_keys`.
 """
 
 import time
@@ -91,6 +91,12 @@ FOR NO KEY UPDATE
 _MOVE_EVENTS = """
 UPDATE events e SET payload_expires_on = m.expires_on
 FROM unnest(%s::uuid[], %s::date[]) AS m (id, expires_on) WHERE e.tenant_id = %s AND e.id = m.id
+"""
+# A body past its new retention is deleted, because the partition of its new week may have been dropped.
+_DELETE_ENDED_BODIES = """
+DELETE FROM event_payloads p USING unnest(%s::uuid[], %s::date[], %s::date[]) AS m (id, before, later)
+WHERE p.tenant_id = %s AND p.expires_on = m.before AND p.id = m.id
+  AND m.later <= (now() AT TIME ZONE 'UTC')::date
 """
 _MOVE_BODIES = """
 UPDATE event_payloads p SET expires_on = m.later
@@ -203,15 +209,14 @@ def _move_events(work: RetentionMove, size: int) -> int:
                 work.tenant_id,
             ],
         )
-        cursor.execute(
-            _MOVE_BODIES,
-            [
-                [body for body, _ in moves],
-                [before for _, before in moves],
-                list(moves.values()),
-                work.tenant_id,
-            ],
-        )
+        changes = [
+            [body for body, _ in moves],
+            [before for _, before in moves],
+            list(moves.values()),
+            work.tenant_id,
+        ]
+        cursor.execute(_DELETE_ENDED_BODIES, changes)
+        cursor.execute(_MOVE_BODIES, changes)
         return len(events)
 
 

@@ -118,6 +118,17 @@ class TestMoves:
         assert readable(young, old) == [True, False]
         assert api.get(f"/v1/events/{old.public_id}").json()["event"] is None
 
+    def test_a_shorter_retention_deletes_the_bodies_that_are_past_it(self, tenant: Tenant) -> None:
+        ended, last = make(tenant, age=60 * DAY) + make(tenant, age=30 * DAY)
+        keep(tenant, 30)
+        assert retention.move_bodies() == 2
+        assert bodies_of(ended) == set()
+        assert {day for day, _ in bodies_of(last)} == {expires_on(last.created_at, 30)}
+        assert partitions.rows_in_default()["event_payloads"] == 0
+        keep(tenant, 365)
+        retention.move_bodies()
+        assert readable(ended, last) == [False, True], "a longer retention brings nothing back"
+
     def test_tenants_made_with_another_retention_need_no_move(self, db: None) -> None:
         made = Tenant.objects.create(name="Short", status="active", retention_days=30)
         (event,) = make(made)

@@ -88,6 +88,16 @@ def test_a_week_of_bodies_is_dropped_when_its_last_day_is_over() -> None:
     assert not EventPayload.objects.filter(id=kept.id).exists()
 
 
+def test_rows_past_retention_are_deleted_from_the_default_partition() -> None:
+    today = now().date()
+    monday = today - timedelta(days=today.weekday())
+    for day in (monday - timedelta(days=1), monday + timedelta(days=800)):
+        EventPayload(expires_on=day, id=uuid4(), tenant_id=uuid4(), body=b"{}").save(force_insert=True)
+    assert partitions.rows_in_default()["event_payloads"] == 2
+    partitions.maintain()
+    assert partitions.rows_in_default()["event_payloads"] == 1
+
+
 @pytest.mark.parametrize(
     "table",
     [
