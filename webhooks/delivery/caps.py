@@ -237,6 +237,12 @@ the memory of its body, but no CPU.
 """
 
 
+KEPT_SECONDS = 600.0
+"""How often the counts of endpoints and tenants without deliveries in flight are dropped. Otherwise each claim would go
+through all endpoints since the start of the dispatcher.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class InFlight:
     """Deliveries in flight of one endpoint or one tenant, and its cap."""
@@ -282,6 +288,7 @@ class InFlightCaps:
         self._bodies = bodies
         self._endpoints: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(FIRST_CAP))
         self._tenants: defaultdict[UUID, InFlight] = defaultdict(lambda: InFlight(of_tenant))
+        self._dropped_at = monotonic()
 
     def of(self, *, endpoint_id: UUID, tenant_id: UUID) -> tuple[InFlight, InFlight]:
         """The counts to which a delivery belongs: its endpoint's and its tenant's."""
@@ -335,6 +342,9 @@ class InFlightCaps:
     def room(self, total: int) -> Room:
         """The room for a claim of `total` deliveries."""
         moment = monotonic()
+        if moment - self._dropped_at >= KEPT_SECONDS:
+            self._dropped_at = moment
+            self._drop_unused()
         return Room(
             total=total,
             per_endpoint=FIRST_CAP,
@@ -354,6 +364,11 @@ class InFlightCaps:
             },
             calls_in_all=self.calls,
         )
+
+    def _drop_unused(self) -> None:
+        for counts in (self._endpoints, self._tenants):
+            for id_ in [id_ for id_, each in counts.items() if not each.taken]:
+                del counts[id_]
 
     def note_unserved(self, unserved: Unserved, asked: Room) -> bool:
         """Remember the caps that limited a claim. Returns whether to poll again at once."""

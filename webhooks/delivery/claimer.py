@@ -303,8 +303,9 @@ class WakeUpListener:
         if self._task is not None:
             await self._task
         await self._client.aclose()
-        if self._signals:
-            await asyncio.to_thread(_pass_on, self._signals)
+        signals, self._signals = self._signals, ()
+        if signals:
+            await asyncio.to_thread(_pass_on, signals)
 
     async def _listen(self) -> None:
         """Wait for signals until `close`, even after connection errors."""

@@ -47,7 +47,6 @@ EGRESS_FAILURES = 3
 EGRESS_PAUSE_SECONDS = 5.0
 """How long nothing is claimed after failures of the service's egress proxy."""
 METRICS_SECONDS = 5.0
-LONGEST_RUN_SECONDS = 600.0
 
 _stopping = threading.Event()
 _running = threading.Lock()
@@ -209,8 +208,6 @@ class _Dispatcher:
         recording = asyncio.create_task(self.recorder.run())
         flushing = asyncio.create_task(_flush_metrics())
         await self.registration.start()
-        self.listener.start()
-        wake_up.attach(self)
         try:
             async with Outbound(allow_private=settings.WEBHOOK_ALLOW_PRIVATE_NETWORKS) as outbound:
                 self.attempts = Attempts(
@@ -219,28 +216,30 @@ class _Dispatcher:
                 async with contextlib.aclosing(self.attempts):
                     await self._run_senders()
         finally:
-            wake_up.attach(None)
             self.recorder.finish()
             await recording
             flushing.cancel()
             await asyncio.to_thread(metrics.flush)
-            await self.listener.close()
             await self.claimer.close()
             await self.registration.close()
 
     async def _run_senders(self) -> None:
         self.senders.start()
-        await self._claim_until_idle()
-        wake_up.attach(None)
-        # After this wait, hand-overs made before it have reached the loop.
-        await asyncio.sleep(0)
+        self.listener.start()
+        wake_up.attach(self)
+        try:
+            await self._claim_until_idle()
+        finally:
+            wake_up.attach(None)
+            # Before the wait for the requests in flight, because signals that arrive meanwhile would wait with it. When
+            # this has ended, hand-overs of this process have reached the loop.
+            await self.listener.close()
         self._listen()
         await self._release()
         await self.senders.finish()
 
     async def _claim_until_idle(self) -> None:
-        ends_at = time.monotonic() + LONGEST_RUN_SECONDS
-        while not _stopping.is_set() and time.monotonic() < ends_at:
+        while not _stopping.is_set():
             self.woken.clear()
             self.freed.clear()
             self._listen()

@@ -1,16 +1,18 @@
 """The rate of an endpoint: deliveries keep their distance across workers, and delay no other endpoint."""
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from aiohttp import web
 from django.db.models import F
 
 from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
-from tests.receiver import Receiver
+from tests.receiver import Received, Receiver
 from webhooks.delivery import dispatcher
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
@@ -110,8 +112,13 @@ def test_deliveries_arrive_at_the_rate_and_others_do_not_wait(
 def test_a_dispatcher_that_stops_releases_what_waits_for_its_slot(
     api: Api, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "LONGEST_RUN_SECONDS", 0.3)
+    async def stop(request: Received) -> web.Response:
+        dispatcher.stop()
+        return web.Response()
+
+    monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     paced(api, receiver, 1)
+    receiver.answer = stop
     publish_many(tenant, 2)
     dispatcher.run()
     assert len(receiver.received) == 1

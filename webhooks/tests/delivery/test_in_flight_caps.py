@@ -110,6 +110,22 @@ def test_a_cap_grows_by_one_and_halves() -> None:
     assert halved == [9, 4, 2, 1, 1]
 
 
+def test_caps_of_endpoints_without_deliveries_are_dropped_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caps = InFlightCaps(capacity=24, of_tenant=10, bodies=BodyMemory())
+    resting, busy = ((uuid4(), uuid4()) for _ in range(2))
+    for endpoint_id, tenant_id in (resting, busy):
+        caps.of(endpoint_id=endpoint_id, tenant_id=tenant_id)
+    for each in caps.of(endpoint_id=busy[0], tenant_id=busy[1]):
+        each.taken = 1
+    assert set(caps.room(10).caps) == {resting[0], busy[0]}
+    later = limits.monotonic() + limits.KEPT_SECONDS
+    monkeypatch.setattr(limits, "monotonic", lambda: later)
+    room = caps.room(10)
+    assert (set(room.caps), set(room.taken_by_tenant)) == ({busy[0]}, {busy[1]})
+
+
 def test_a_request_that_ended_during_a_claim_makes_it_poll_again() -> None:
     caps = InFlightCaps(capacity=24, of_tenant=10, bodies=BodyMemory())
     endpoint_id, tenant_id = uuid4(), uuid4()

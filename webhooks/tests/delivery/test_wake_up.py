@@ -600,6 +600,7 @@ def test_a_dispatcher_that_ends_is_handed_nothing(
         dispatcher.stop()
         wake_up.reset()
         wait_until(lambda: wake_up.next_dispatcher(urgent=True) is None, "it is handed more while it ends")
+        wait_until(lambda: not registered(empty_valkey), "other processes signal it while it ends")
         publish_one(tenant, "k2")
         assert len(receiver.received) == 1
         hanging.end()
