@@ -133,12 +133,12 @@ def resume(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 
 def pause(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
-    """Pause the endpoint. Its events wait until the endpoint is resumed."""
+    """Pause the endpoint. Its waiting deliveries stay, and new events are not queued until it is resumed."""
     require_open(visit)
     with flash_errors(request):
         changes = {"status": Endpoint.Status.PAUSED}
         lifecycle.change(**_acting(visit), endpoint_id=endpoint_id, changes=changes)
-        messages.success(request, "Paused. The events wait until you resume the endpoint.")
+        messages.success(request, "Paused.")
     return redirect("console_endpoint", endpoint_id)
 
 

@@ -21,7 +21,7 @@ class RecoverForm(forms.Form):
             (Delivery.Status.FAILED, "Failed, still being retried"),
             (Delivery.Status.PENDING, "Waiting"),
             (Delivery.Status.DELIVERED, "Delivered"),
-            (replay.MISSED, "Never sent: the endpoint did not exist or did not select them"),
+            (replay.MISSED, "Never sent: the endpoint was not active, did not exist or did not select them"),
         ],
         initial=list(replay.DEFAULT_STATUSES),
         widget=forms.CheckboxSelectMultiple,

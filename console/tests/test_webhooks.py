@@ -697,7 +697,12 @@ def test_figures_without_their_days_are_still_filtered(browser: Client, tenant: 
             ["Verify", "Resume", "Pause"],
         ),
         ({"status": "pending"}, "Not verified", "It is not verified", ["Verify"]),
-        ({"status": "paused"}, "Paused", "It is paused", ["Verify", "Resume"]),
+        (
+            {"status": "paused"},
+            "Paused",
+            "It is paused. Deliveries that already wait stay, but new events are not queued",
+            ["Verify", "Resume"],
+        ),
         ({"status": "disabled", "disabled_at": now()}, "Disabled", "It was disabled", ["Verify"]),
     ],
 )
