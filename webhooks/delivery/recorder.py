@@ -59,6 +59,13 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.decision.status == "delivered"
 
     @property
+    def concerns_endpoint(self) -> bool:
+        """Whether the attempt is a success or failure of the endpoint. A destination is not at fault if it rejects an
+        event that is too large for it.
+        """
+        return self.answer is not None and self.last_error != TOO_LARGE
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether the delivery is given up and its tenant must be notified."""
         return self.decision.status == "dead" and not self.is_single
@@ -232,8 +239,7 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, Disabling]]
     """
     by_endpoint: defaultdict[UUID, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        # The destination is not at fault if it rejects an event that is too large for it.
-        if outcome.answer is not None and outcome.last_error != TOO_LARGE:
+        if outcome.concerns_endpoint or outcome.probe:
             by_endpoint[outcome.endpoint_id].append(outcome)
     if not by_endpoint:
         return {}
@@ -242,7 +248,11 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, Disabling]]
     for endpoint_id, *columns, at in (yield _LOCK_ENDPOINTS, [uuids(by_endpoint)]):
         outcomes = by_endpoint[endpoint_id]
         results = [
-            AttemptResult(outcome.is_success, outcome.probe, outcome.circuit_generation)
+            AttemptResult(
+                outcome.is_success if outcome.concerns_endpoint else None,
+                outcome.probe,
+                outcome.circuit_generation,
+            )
             for outcome in outcomes
             if not outcome.shares_answer
         ]
@@ -250,7 +260,9 @@ def evaluating(outcomes: Iterable[Outcome]) -> Statements[dict[UUID, Disabling]]
         updated.append((endpoint_id, counters))
         if gone := [outcome.circuit_generation for outcome in outcomes if outcome.decision.gone]:
             to_disable[endpoint_id] = Disabling("gone", max(gone))
-        elif any(outcome.decision.status == "dead" for outcome in outcomes) and counters.is_past_recovery(at):
+        elif any(
+            outcome.decision.status == "dead" and outcome.concerns_endpoint for outcome in outcomes
+        ) and counters.is_past_recovery(at):
             to_disable[endpoint_id] = Disabling("failing", counters.generation)
     yield (
         _ENDPOINTS,

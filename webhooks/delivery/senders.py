@@ -173,6 +173,8 @@ def _without_answer(delivery: Claimed, decision: Decision, error: str | None) ->
         attempts_before=delivery.attempts,
         decision=decision,
         error=error,
+        probe=delivery.probe,
+        circuit_generation=delivery.circuit_generation,
     )
 
 

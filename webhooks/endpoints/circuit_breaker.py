@@ -2,10 +2,10 @@
 
 The circuit opens after 10 consecutive failures, or when at least half of 20 or more attempts in 5 minutes failed. It
 stays open for 30 s at first, and then twice as long each time, up to 15 min. Then one delivery is the probe, and its
-success closes the circuit. An attempt that was in flight when the circuit opened is late. Its result describes the
-endpoint before the opening, so it neither closes the circuit nor opens it again. If the endpoint was made active in the
-meantime, by its owner or a passed ping, perhaps of another url, the attempt is outdated: it does not disable the
-endpoint either.
+success closes the circuit. If the probe says nothing about the endpoint, the next delivery is the probe. An attempt
+that was in flight when the circuit opened is late. Its result describes the endpoint before the opening, so it neither
+closes the circuit nor opens it again. If the endpoint was made active in the meantime, by its owner or a passed ping,
+perhaps of another url, the attempt is outdated: it does not disable the endpoint either.
 
 Pure functions: (counters, results) → counters (decision "Webhooks to customers").
 """
@@ -30,10 +30,11 @@ DISABLE_ATTEMPTS = 20
 class AttemptResult:
     """How one attempt ended. `probe` marks the attempt that an open circuit let through.
 
-    `generation` is the circuit's generation when the delivery was claimed.
+    `ok` is None for a probe that says nothing about the endpoint. `generation` is the circuit's generation when the
+    delivery was claimed.
     """
 
-    ok: bool
+    ok: bool | None
     probe: bool = False
     generation: int = 0
 
@@ -78,7 +79,10 @@ def is_outdated(attempt: int, *, generation: int, opened: int) -> bool:
 def after(counters: EndpointCounters, results: Iterable[AttemptResult], at: datetime) -> EndpointCounters:
     """The counters after attempts that ended at about `at`, in order. A late success only sets `last_success_at`."""
     for (ok, generation), together in groupby(results, key=attrgetter("ok", "generation")):
-        if not ok:
+        if ok is None:
+            if generation == counters.generation and counters.open_until is not None:
+                counters = replace(counters, open_until=at)
+        elif not ok:
             for result in together:
                 if generation == counters.generation:
                     counters = _failed(counters, at, probe=result.probe)

@@ -18,6 +18,7 @@ from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.delivery.recorder import Outcome, Recorder
 from webhooks.delivery.retries_and_attempt_log import Decision
+from webhooks.delivery.senders import _without_answer
 from webhooks.endpoints import lifecycle
 from webhooks.models import Delivery, Endpoint
 from webhooks.tests.delivering import publish_one
@@ -151,6 +152,27 @@ def test_a_probe_that_succeeds_closes_the_circuit_at_once(
         await until(lambda: Endpoint.objects.get().circuit_open_until is None)
 
     recording(work)
+
+
+@pytest.mark.parametrize("error", ["event_too_large", "payload_expired"])
+def test_a_probe_without_a_result_leaves_the_probe_to_the_next_delivery(
+    tenant: Tenant, endpoint: dict[str, Any], error: str
+) -> None:
+    first, second = claimed(tenant, 2)
+    Delivery.objects.update(next_attempt_at=now(), leased_until=None)
+    Endpoint.objects.update(circuit_open_until=now(), circuit_opened=1, consecutive_failures=10)
+    (probe,) = claim(Room(2, 2))
+    assert probe.probe
+    assert claim(Room(2, 2)) == [], "one probe at a time"
+    ended = _without_answer(probe, Decision("dead"), error)
+    if error == "event_too_large":
+        ended = msgspec.structs.replace(ended, answer=Answer(None, error, 3, b"", None))
+    recorders.record([ended])
+    (other,) = claim(Room(2, 2))
+    assert other.probe
+    assert {probe.id, other.id} == {first.id, second.id}
+    row = Endpoint.objects.get()
+    assert (row.consecutive_failures, row.circuit_opened) == (10, 1)
 
 
 def test_what_is_not_counted_yet_is_counted_at_the_end(
