@@ -17,6 +17,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -115,18 +116,18 @@ WHERE pg_try_advisory_xact_lock(hashtextextended('ordered:' || id::text, 0))
 _OPEN = f"""{of_tenant("d")} AND d.endpoint_id = share.endpoint_id
     AND d.status IN ('pending', 'failed')"""
 _NEXT = f"""
-    SELECT d.customer_key, d.next_attempt_at FROM webhook_deliveries d
+    SELECT d.customer_key, d.next_attempt_at, d.is_replay FROM webhook_deliveries d
     WHERE {_OPEN} AND d.customer_key {{after}} AND d.customer_key <= span.last
     ORDER BY d.customer_key, d.event_id, d.id LIMIT 1
 """  # noqa: S608 - only parts of statements are formatted in
 # Leases are read too, because an older event that was committed late must not be sent beside a newer event under way.
 # The index `delivery_due` finds them by their times. A condition on the customer would read all deliveries that the
-# customer has waiting.
+# customer has waiting. Heads that are replays come after all others. The search ends when there are enough heads.
 _LINES = f"""
 WITH share AS (
     SELECT * FROM unnest(%(endpoints)s::uuid[], %(heads)s::int[], %(rows)s::int[]) AS s (endpoint_id, heads, rows)
 ), head AS MATERIALIZED (
-    SELECT share.endpoint_id, share.rows, ready.customer_key
+    SELECT share.endpoint_id, share.rows, ready.customer_key, ready.is_replay
     FROM share
     CROSS JOIN LATERAL (
         SELECT array_remove(ARRAY(
@@ -145,26 +146,28 @@ WITH share AS (
             SELECT next.*, customer.place + 1 FROM customer
             CROSS JOIN LATERAL ({_NEXT.format(after="> customer.customer_key")}) AS next
             WHERE customer.place < %(scanned)s
+        ), due AS (
+            SELECT customer_key, is_replay FROM customer
+            WHERE next_attempt_at <= now() AND customer_key <> ALL(under_way.customer_keys)
         )
-        SELECT customer_key FROM customer
-        WHERE next_attempt_at <= now() AND customer_key <> ALL(under_way.customer_keys)
+        SELECT * FROM due WHERE NOT is_replay UNION ALL SELECT * FROM due WHERE is_replay
         LIMIT share.heads
     ) AS ready
 )
-SELECT share.endpoint_id, share.customer_key, line.event_id, line.id
+SELECT share.endpoint_id, share.customer_key, share.is_replay, line.event_id, line.id
 FROM (SELECT head.*, count(*) OVER (PARTITION BY endpoint_id) AS heads FROM head) AS share
 CROSS JOIN LATERAL (
     SELECT d.event_id, d.id FROM webhook_deliveries d WHERE {_OPEN} AND d.customer_key = share.customer_key
     ORDER BY d.event_id, d.id LIMIT least(%(longest)s, greatest(1, share.rows / share.heads))
 ) AS line
 UNION ALL
-SELECT share.endpoint_id, NULL, keyless.event_id, keyless.id
+SELECT share.endpoint_id, NULL, keyless.is_replay, keyless.event_id, keyless.id
 FROM share
 CROSS JOIN LATERAL (
-    SELECT event_id, id FROM (
-        SELECT d.event_id, d.id, d.customer_key FROM webhook_deliveries d WHERE {_OPEN} AND d.next_attempt_at <= now()
-        ORDER BY d.next_attempt_at LIMIT %(due)s
-    ) AS due WHERE customer_key IS NULL LIMIT share.heads
+    SELECT event_id, id, is_replay FROM (
+        SELECT d.event_id, d.id, d.is_replay, d.customer_key FROM webhook_deliveries d
+        WHERE {_OPEN} AND d.next_attempt_at <= now() ORDER BY d.next_attempt_at LIMIT %(due)s
+    ) AS due WHERE customer_key IS NULL ORDER BY is_replay LIMIT share.heads
 ) AS keyless
 """  # noqa: S608 - only parts of statements are formatted in
 
@@ -196,7 +199,7 @@ def locking(
     collecting: Collection[UUID],
 ) -> Statements[Locked]:
     """Lock due deliveries of ordered endpoints: the heads of customers' lines, as many as each endpoint's share, and
-    the lines behind these heads.
+    the lines behind these heads. Heads that are replays get what the others leave of the share.
 
     `tenant_of` has the tenant of each endpoint. All lines together have about `rows` rows. At the endpoints `single`,
     each line has one row. At the endpoints `collecting`, which collect a customer's messages, the deliveries behind a
@@ -225,16 +228,18 @@ def locking(
                 "due": SCANNED_ROWS,
             },
         )
-    lines: defaultdict[tuple[UUID, Any], list[tuple[UUID, UUID]]] = defaultdict(list)
-    for endpoint_id, customer_key, *event_and_id in found:
-        key = event_and_id[1] if customer_key is None else customer_key
-        lines[endpoint_id, key].append((event_and_id[0], event_and_id[1]))
+    lines: defaultdict[tuple[bool, UUID, Any], list[tuple[UUID, UUID]]] = defaultdict(list)
+    for endpoint_id, customer_key, is_replay, event_id, delivery_id in found:
+        key = delivery_id if customer_key is None else customer_key
+        lines[is_replay, endpoint_id, key].append((event_id, delivery_id))
     wanted: list[tuple[UUID, list[UUID]]] = []
     left = dict(shares)
-    for (endpoint_id, _), events in random.sample(list(lines.items()), len(lines)):
+    in_turn = sorted(random.sample(list(lines), len(lines)), key=itemgetter(0))
+    for is_replay, endpoint_id, key in in_turn:
         if left[endpoint_id] > 0:
             left[endpoint_id] -= 1
-            wanted.append((endpoint_id, [delivery_id for _, delivery_id in sorted(events)]))
+            events = sorted(lines[is_replay, endpoint_id, key])
+            wanted.append((endpoint_id, [delivery_id for _, delivery_id in events]))
     if not wanted:
         return Locked([], {})
     rescued: dict[UUID, bool] = {}

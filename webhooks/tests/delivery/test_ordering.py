@@ -235,6 +235,19 @@ def test_what_one_customer_has_waiting_hides_no_other(
     assert found >= fresh, "each claim begins at another customer"
 
 
+def test_fresh_events_go_before_replays(tenant: Tenant, ordered: Endpoint) -> None:
+    for customer in range(20):
+        say(tenant, f"b{customer}", "a")
+    say(tenant, "", *map(str, range(20)), wa_id=None)
+    Delivery.objects.update(is_replay=True)
+    fresh = {f"c{customer}:a" for customer in range(8)} | {":fresh"}
+    for customer in range(8):
+        say(tenant, f"c{customer}", "a")
+    say(tenant, "", "fresh", wa_id=None)
+    assert {key_of(each) for _ in range(3) for each in claim(Room(3, 3))} == fresh
+    assert len(claimed()) == 40
+
+
 def test_an_event_of_nobody_waits_for_nobody(tenant: Tenant, ordered: Endpoint) -> None:
     say(tenant, "91", "a")
     for text in "abc":
