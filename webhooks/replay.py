@@ -46,7 +46,7 @@ DEFAULT_STATUSES = (Delivery.Status.FAILED, Delivery.Status.DEAD)
 PER_SECOND = 100
 """The maximum number of deliveries that an endpoint's replays release per second."""
 MOST_WAITING = 500
-"""Replays of an endpoint wait while it has this many open deliveries."""
+"""Replays of an endpoint wait while it has this many open deliveries that are due or were due before."""
 RELEASE = "webhooks.tasks.release_replays"
 RELEASE_SECONDS = 0.9
 """Seconds from one release to the next, slightly less than the time between two chunks. If a release is lost, beat
@@ -323,9 +323,15 @@ CROSS JOIN (VALUES (%(ordered)s)) AS e (ordered)
 WHERE event.tenant_id = %(tenant_id)s AND event.id = ANY(%(source_ids)s::uuid[])
 """  # noqa: S608 - no value is formatted in
 
+# Deliveries whose first attempt is not due yet do not count, because replays do not wait for the end of an archive's
+# hour.
 _WAITING = """
-SELECT count(*) FROM (SELECT 1 FROM webhook_deliveries
-                      WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed') LIMIT %s) AS open
+SELECT count(*) FROM (
+    SELECT 1 FROM webhook_deliveries
+    WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
+      AND (next_attempt_at <= now() OR leased_until IS NOT NULL OR attempts > 0 OR is_replay)
+    LIMIT %s
+) AS open
 """
 
 

@@ -353,7 +353,13 @@ class TestAnEndpoint:
         Delivery.objects.filter(is_replay=True).update(status="failed")
         assert replay.release_due() == 0, "it waits for a retry"
         Delivery.objects.filter(is_replay=True).update(status="delivered")
-        assert replay.release_due() == 1, "what has ended is not open"
+        publish_one(tenant, "of this hour")
+        waiting = Delivery.objects.filter(status="pending")
+        in_an_hour = now() + timedelta(hours=1)
+        waiting.update(next_attempt_at=in_an_hour, leased_until=in_an_hour)
+        assert replay.release_due() == 0, "it is in flight"
+        waiting.update(leased_until=None)
+        assert replay.release_due() == 1, "what has ended, or is not due yet, is not open"
 
     def test_replays_of_an_ordered_endpoint_wait_for_earlier_ones_of_their_customer(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch
