@@ -132,7 +132,8 @@ a tenant.
 """
 
 # Both queries use the partial index `delivery_due`. In it, retries come after deliveries that were never attempted, so
-# the newest failure is among the last rows.
+# failures are among the last rows. The newest failure is not the last one, because the next attempt of a delivery that
+# has failed often is hours later than that of others.
 _WAITING = """
 SELECT count(*), min(id::text)::uuid, min(next_attempt_at), min(next_attempt_at) FILTER (WHERE status = 'failed')
 FROM (
@@ -143,10 +144,11 @@ FROM (
 """
 _LAST_FAILURE = """
 SELECT last_error, last_http_status FROM (
-    SELECT status, next_attempt_at, last_error, last_http_status FROM webhook_deliveries
+    SELECT status, next_attempt_at, last_error, last_http_status, attempt_log FROM webhook_deliveries
     WHERE tenant_id = %s AND endpoint_id = %s AND status IN ('pending', 'failed')
     ORDER BY next_attempt_at DESC LIMIT %s
-) AS latest WHERE status = 'failed' ORDER BY next_attempt_at DESC LIMIT 1
+) AS latest WHERE status = 'failed'
+ORDER BY attempt_log -> -1 ->> 'at' DESC NULLS LAST, next_attempt_at DESC LIMIT 1
 """
 # After the last attempt of a delivery, or a 410, the reason is found on the dead delivery, not on a waiting one.
 _LAST_GIVEN_UP = """

@@ -147,6 +147,19 @@ class TestHealth:
         ):
             rows(tenant, endpoint, "dead", attempts=attempts, last_error=error, last_http_status=status)
         assert shown_health(api, endpoint)["reason"] == {"error": "http_5xx", "http_status": 503}
+        for error, status, hours_ago, due_in in (("timeout", None, 3, 7), ("http_4xx", 401, 0, 0)):
+            entry = {"at": isoformat(now() - timedelta(hours=hours_ago)), "http_status": status}
+            rows(
+                tenant,
+                endpoint,
+                "failed",
+                attempts=1,
+                last_error=error,
+                last_http_status=status,
+                attempt_log=[{"at": isoformat(now() - timedelta(days=1))}, entry],
+                next_attempt_at=now() + timedelta(hours=due_in),
+            )
+        assert shown_health(api, endpoint)["reason"] == {"error": "http_4xx", "http_status": 401}
 
     def test_of_the_last_hour_has_the_share_and_the_times_of_attempts(
         self, api: Api, browser: Client, tenant: Tenant, endpoint: dict[str, Any]
