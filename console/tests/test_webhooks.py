@@ -691,7 +691,7 @@ def test_figures_without_their_days_are_still_filtered(browser: Client, tenant: 
             ["Verify", "Resume", "Pause"],
         ),
         (
-            {"status": "active", "circuit_open_until": now()},
+            {"status": "active", "circuit_open_until": now() + timedelta(hours=1)},
             "Failing",
             "It is failing",
             ["Verify", "Resume", "Pause"],

@@ -93,7 +93,7 @@ _DEAD = (
 
 
 def _circuits_open() -> int:
-    return Endpoint.objects.filter(circuit_open_until__isnull=False, status=Endpoint.Status.ACTIVE).count()
+    return Endpoint.objects.filter(circuit_open_until__gt=now(), status=Endpoint.Status.ACTIVE).count()
 
 
 def _secrets_unreadable() -> int:

@@ -212,8 +212,10 @@ class Health:
 
 def health_of(endpoint: Endpoint) -> Health:
     """The health of an endpoint, read in at most four bounded queries."""
-    is_failing = endpoint.consecutive_failures > 0
-    is_open = endpoint.circuit_open_until is not None
+    open_until = endpoint.circuit_open_until
+    # Once its time is over, an open circuit holds nothing back: the next delivery is its probe.
+    is_open = open_until is not None and open_until > now()
+    is_failing = endpoint.consecutive_failures > 0 or open_until is not None
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS])
         waiting, oldest, next_attempt_at, next_retry_at = cursor.fetchone()
@@ -226,7 +228,7 @@ def health_of(endpoint: Endpoint) -> Health:
         reason = None
         if endpoint.secret_unreadable_since is not None:
             reason = Reason("secret_unreadable", None)
-        elif is_failing or is_open:
+        elif is_failing:
             cursor.execute(_LAST_FAILURE, [endpoint.tenant_id, endpoint.id, COUNTED_ROWS])
             row = cursor.fetchone()
             if row is None:
@@ -234,7 +236,7 @@ def health_of(endpoint: Endpoint) -> Health:
                 row = cursor.fetchone()
             reason = Reason(*row) if row else None
     is_active = endpoint.status == Endpoint.Status.ACTIVE
-    retry_at = endpoint.circuit_open_until or (next_attempt_at if is_failing else None)
+    retry_at = open_until if is_open else next_attempt_at if is_failing else None
     p50, p95 = quantiles or (None, None)
     return Health(
         state="circuit_open" if is_open else "failing" if is_failing else "healthy",

@@ -99,13 +99,18 @@ def test_metrics_show_what_waits_and_what_a_dead_worker_left(
     Delivery.objects.update(next_attempt_at=now() - timedelta(minutes=2))
     assert 119 < scrape(settings)["gateway_deliveries_oldest_due_age_seconds"] < 130
     for status in ("paused", "disabled"):
-        Endpoint.objects.update(status=status, circuit_open_until=now(), secret_unreadable_since=now())
+        later = now() + timedelta(minutes=1)
+        Endpoint.objects.update(status=status, circuit_open_until=later, secret_unreadable_since=now())
         found = scrape(settings)
         assert found["gateway_deliveries_oldest_due_age_seconds"] == 0
         assert found["gateway_endpoints_circuit_open"] == found["gateway_endpoints_secret_unreadable"] == 0
     Endpoint.objects.update(status="active")
     found = scrape(settings)
     assert found["gateway_endpoints_circuit_open"] == found["gateway_endpoints_secret_unreadable"] == 1
+    Endpoint.objects.update(circuit_open_until=now())
+    assert scrape(settings)["gateway_endpoints_circuit_open"] == 0, (
+        "nothing holds its deliveries back any more"
+    )
     Endpoint.objects.update(circuit_open_until=None, secret_unreadable_since=None)
     assert len(claim(Room(10, 10))) == 1
     Delivery.objects.update(next_attempt_at=now())

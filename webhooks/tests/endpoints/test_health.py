@@ -109,6 +109,14 @@ class TestHealth:
         until = open_circuit()
         shown = shown_health(api, endpoint)
         assert (shown["state"], shown["retry_at"], shown["waiting"]["count"]) == ("circuit_open", until, 1)
+        due = now()
+        Delivery.objects.update(next_attempt_at=due)
+        Endpoint.objects.update(circuit_open_until=now(), consecutive_failures=0)
+        shown = shown_health(api, endpoint)
+        assert (shown["state"], shown["retry_at"]) == ("failing", isoformat(due)), "it is about to be probed"
+        Delivery.objects.update(status="dead", next_attempt_at=None)
+        shown = shown_health(api, endpoint)
+        assert (shown["state"], shown["retry_at"]) == ("failing", None), "nothing waits for a probe"
 
     @pytest.mark.parametrize("status", ["paused", "disabled"])
     def test_of_one_that_fails_and_is_not_active_plans_no_attempt(
