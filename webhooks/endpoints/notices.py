@@ -180,11 +180,9 @@ def _changed() -> QuerySet[Endpoint]:
     nothing is sent to their endpoints.
     """
     is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
-    is_well = Q(
-        told_failing_since__isnull=False,
-        failing_since=None,
-        told_failing_since__lt=Greatest(F("last_success_at"), F("verified_at")),
-    )
+    is_well = Q(failing_since=None, told_failing_since__lt=Greatest(F("last_success_at"), F("verified_at")))
+    # A failure after a passed ping is a new one, even if it began before this check.
+    is_well |= Q(failing_since__gte=F("verified_at"), told_failing_since__lt=F("verified_at"))
     rows = Endpoint.objects.filter(
         Q(failing_since__isnull=False) | Q(told_failing_since__isnull=False),
         status=Endpoint.Status.ACTIVE,
@@ -198,7 +196,7 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
     health = {
         endpoint.id: health_of(endpoint)
         for endpoint in endpoints
-        if endpoint.failing_since is None or _fails_with_others(endpoint)
+        if endpoint.told_failing_since is not None or _fails_with_others(endpoint)
     }
     with transaction.atomic():
         rows = _changed().filter(pk__in=health).select_related("tenant").order_by("id")
@@ -214,7 +212,7 @@ def _notify(tenant_id: UUID, endpoints: Sequence[Endpoint]) -> int:
             if those:
                 mail.send_to_tenant(tenant=those[0].tenant, template=template, context={"endpoints": those})
         for endpoint in current:
-            endpoint.told_failing_since = endpoint.failing_since
+            endpoint.told_failing_since = endpoint.failing_since if endpoint in failing else None
             endpoint.save(update_fields=["told_failing_since"])
     return len(current)
 

@@ -162,6 +162,21 @@ def test_disabled_is_reported_once_and_a_passed_ping_reports_the_recovery(
     assert (shown["cause"], shown["since"] is not None) == ("failing", True)
 
 
+def test_a_failure_after_a_passed_ping_is_a_new_one(
+    api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
+) -> None:
+    fail(tenant, broken)
+    notify_changes()
+    assert api.post(f"/v1/webhooks/{broken.id}/verify").status_code == 200
+    dispatcher.run()
+    assert Endpoint.objects.get(pk=broken.pk).failing_since is not None
+    assert [notify_changes() for _ in range(2)] == [1, 0]
+    Endpoint.objects.filter(pk=broken.pk).update(failing_since=now() - LONG_AGO)
+    assert [notify_changes() for _ in range(2)] == [1, 0]
+    assert reported(other) == ["webhook.failing", "webhook.recovered", "webhook.failing"]
+    assert len(mails()) == 3
+
+
 def test_an_endpoint_that_says_it_is_gone_is_reported_and_its_recovery_too(
     api: Api, tenant: Tenant, broken: Endpoint, other: Endpoint, receiver: Receiver
 ) -> None:
