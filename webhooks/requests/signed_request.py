@@ -31,6 +31,7 @@ from gateway.monitoring.spans import OFF, Span
 from gateway.outbound.client import TOTAL_TIMEOUT, Answer
 from webhooks.destinations.archives import FULL_OBJECT, OBJECT_SECONDS
 from webhooks.destinations.s3 import S3Settings
+from webhooks.destinations.sqs import SqsSettings
 from webhooks.events.envelope import Envelope
 from webhooks.models import Endpoint, steps_of
 from webhooks.open_deliveries import StoredTarget
@@ -348,7 +349,15 @@ def body_of(events: Sequence[Envelope], to: Target) -> bytes:
             b",".join(event.body() for event in events),
         )
     (event,) = events
-    return event.body() if to.hub_key is None else cloud_api_form.notification(event)
+    body = event.body() if to.hub_key is None else cloud_api_form.notification(event)
+    return _storable_in_sqs(body) if isinstance(to.credentials.destination, SqsSettings) else body
+
+
+def _storable_in_sqs(body: bytes) -> bytes:
+    """The JSON with escapes for the two characters that SQS rejects, although JSON allows them. They occur only in
+    texts.
+    """
+    return body.replace("\ufffe".encode(), rb"\ufffe").replace("\uffff".encode(), rb"\uffff")
 
 
 def user_agent() -> str:

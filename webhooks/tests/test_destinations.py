@@ -58,9 +58,12 @@ def test_a_queue_gets_the_envelope_signed_and_its_ping_first(api: Api, tenant: T
     assert (endpoint["status"], endpoint["url"]) == ("active", queue["destination"]["queue_url"])
     (ping,) = aws.received(queue)
     assert orjson.loads(ping["Body"])["type"] == "webhook.verify"
-    event_id = publish_one(tenant)
+    text = {"id": "wamid.A", "timestamp": "1", "type": "text", "text": {"body": "\ufffe\uffff"}}
+    unstorable = orjson.dumps({"message": text})
+    event_id = publish_one(tenant, data=unstorable, raw=unstorable)
     dispatcher.run()
     (message,) = aws.received(queue)
+    assert not set("\ufffe\uffff") & set(message["Body"])
     got = as_request(message)
     event = api.get("/v1/events").json()["data"][0]
     assert orjson.loads(got.body) == api.get(f"/v1/events/{event['id']}").json()["event"]
