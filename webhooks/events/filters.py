@@ -31,6 +31,7 @@ from webhooks.models import Endpoint
 
 MOST_CONDITIONS, DEEPEST, LONGEST = 50, 5, 4096
 """Limits of a filter: comparisons, nesting of `$and`, `$or` and `$not`, and characters as JSON."""
+_TOO_DEEP = f"Must be nested at most {DEEPEST} levels deep."
 LONGEST_PATH = 200
 PREVIEWED, LOOKED_AT = 100, 1_000
 """A preview reads the newest LOOKED_AT events. It evaluates up to PREVIEWED of those that pass all other filters."""
@@ -48,7 +49,11 @@ class InvalidFilterError(ValueError):
 
 def compiled(given: Any) -> str:
     """Compile a filter into a jsonpath. Raises InvalidFilterError."""
-    if len(json.dumps(given, default=str)) > LONGEST:
+    try:
+        length = len(json.dumps(given, default=str))
+    except RecursionError:
+        raise InvalidFilterError(_TOO_DEEP) from None
+    if length > LONGEST:
         raise InvalidFilterError(f"Must have at most {LONGEST:,} characters as JSON.")
     compiler = _Compiler()
     path = compiler.group(given, 1)
@@ -76,7 +81,7 @@ class _Compiler:
         if not isinstance(given, dict) or not given:
             raise InvalidFilterError('Must be an object such as {"data.message.type": {"$eq": "button"}}.')
         if depth > DEEPEST:
-            raise InvalidFilterError(f"Must be nested at most {DEEPEST} levels deep.")
+            raise InvalidFilterError(_TOO_DEEP)
         return _joined(" && ", [self._member(name, value, depth) for name, value in given.items()])
 
     def _member(self, name: str, value: Any, depth: int) -> str:

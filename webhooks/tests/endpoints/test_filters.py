@@ -124,6 +124,9 @@ def test_what_is_refused_says_why(api: Api, tenant: Tenant) -> None:
         assert api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": given}).json()["filter"] == given
     longest["data.a"] += "x"
     assert_error(api.patch(f"/v1/webhooks/{endpoint.id}", {"filter": longest}), 400, "invalid_request")
+    # The parameter `filter` of an event stream may be nested up to the parser's limit.
+    with pytest.raises(filters.InvalidFilterError, match="at most 5 levels"):
+        filters.compiled(orjson.loads(b"[" * 1_020 + b"]" * 1_020))
 
 
 @pytest.mark.parametrize(
