@@ -156,10 +156,12 @@ class _Everything(Collector):
             is_up = True
         except VALKEY_UNAVAILABLE:
             stored, is_up = {}, False
-        for counter in _counters:
-            yield _counter(counter, stored)
-        for histogram in _histograms:
-            yield _histogram(histogram, stored)
+        if is_up:
+            # As 0, they would look like counters that began again, and Prometheus would count the next values as new.
+            for counter in _counters:
+                yield _counter(counter, stored)
+            for histogram in _histograms:
+                yield _histogram(histogram, stored)
         yield GaugeMetricFamily(UP, "1 while Valkey answers, else 0.", value=is_up)
         unreadable = 0
         ends_at = time.monotonic() + GAUGES_SECONDS
