@@ -370,9 +370,13 @@ class Recorder:
         """
         _count(batch)
         gives_up_at = time.monotonic() + PATIENCE_SECONDS
+        is_repeated = False
         while True:
             try:
-                self._add_unevaluated(await self._database.run_each(recording(batch)))
+                counted = await self._database.run_each(recording(batch))
+                # The interrupted try may have written outcomes, and a repetition no longer finds their deliveries at
+                # the claimed attempt.
+                self._add_unevaluated(batch if is_repeated else counted)
                 return
             except Exception as error:
                 if concerns_all(error):
@@ -380,6 +384,7 @@ class Recorder:
                     if time.monotonic() > gives_up_at:
                         return
                     await asyncio.sleep(RETRY_SECONDS)
+                    is_repeated = True
                     continue
                 # The database rejects one of the outcomes. The others must not be lost with it.
                 log.exception("outcomes_refused", error=type(error).__name__, rows=len(batch))

@@ -190,18 +190,23 @@ def test_what_is_not_counted_yet_is_counted_at_the_end(
     assert Endpoint.objects.get().window_attempts == 2
 
 
-@pytest.mark.parametrize("step", ["recording", "evaluating"])
+@pytest.mark.parametrize(("step", "when"), [("recording", 0), ("recording", 1), ("evaluating", 0)])
 def test_what_an_outage_of_the_database_interrupts_is_repeated_after_it(
-    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str
+    tenant: Tenant, endpoint: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str, when: int
 ) -> None:
+    """`when` is the number of statements before the outage. Each recording statement is a transaction."""
     monkeypatch.setattr(recorders, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(recorders, "EVALUATE_SECONDS", 0.01)
     statements, outage = getattr(recorders, step), [OperationalError()]
 
     def interrupted(outcomes: list[Outcome]) -> Any:
-        if outage:
-            raise outage.pop()
-        return statements(outcomes)
+        steps, answer = statements(outcomes), None
+        for _ in range(when if outage else 100):
+            try:
+                answer = yield steps.send(answer)
+            except StopIteration as end:
+                return end.value
+        raise outage.pop()
 
     monkeypatch.setattr(recorders, step, interrupted)
     (delivery,) = claimed(tenant, 1)
