@@ -33,7 +33,7 @@ from webhooks.delivery.retries_and_attempt_log import Decision, decide, kept, lo
 from webhooks.endpoints import lifecycle
 from webhooks.events import envelope
 from webhooks.events.envelope import CUSTOMER_KEY, WANTED
-from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.models import EXPUNGED, Delivery, Endpoint, ReplayChunk
 from webhooks.requests import signed_request
 from webhooks.requests.credentials import call_once
 from webhooks.requests.signed_request import delivery_span, note_answer
@@ -169,7 +169,8 @@ def _require_active(endpoint: Endpoint) -> None:
 
 
 # Only original deliveries match, not their replays. Otherwise each repetition of a request would double the number. A
-# delivery with an open replay is not replayed a second time.
+# delivery with an open replay is not replayed a second time. Events without a body are left out, because their
+# deliveries could only die.
 _MATCHING = """
 SELECT id FROM webhook_deliveries
 WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoint_id = %(endpoint_id)s
@@ -178,6 +179,9 @@ WHERE tenant_id = %(tenant_id)s AND id >= %(first)s AND id < %(last)s AND endpoi
                  WHERE tenant_id = %(tenant_id)s AND endpoint_id = %(endpoint_id)s
                    AND status IN ('pending', 'failed') AND is_replay AND replay_of IS NOT NULL)
   AND (%(event_types)s::text[] IS NULL OR event_type = ANY(%(event_types)s))
+  AND NOT EXISTS (SELECT 1 FROM events event
+                  WHERE event.tenant_id = %(tenant_id)s AND event.id = webhook_deliveries.event_id
+                    AND starts_with(event.dedupe_key, %(expunged)s))
 """
 
 _ENDPOINT = """
@@ -195,6 +199,7 @@ SELECT event.id FROM events event CROSS JOIN e
 WHERE event.tenant_id = %(tenant_id)s AND event.environment = %(environment)s
   AND event.id >= %(first)s AND event.id < %(last)s AND {WANTED.format(event="event", data=_DATA)}
   AND (%(event_types)s::text[] IS NULL OR event.type = ANY(%(event_types)s))
+  AND NOT starts_with(event.dedupe_key, %(expunged)s)
   AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d
                   WHERE d.tenant_id = %(tenant_id)s AND d.id >= %(first)s
                     AND d.event_id = event.id AND d.endpoint_id = %(endpoint_id)s)
@@ -255,9 +260,10 @@ def replay_endpoint(
     before `end`.
 
     The status `missed` selects events for which no delivery to the endpoint was ever created. Deliveries whose replay
-    is already queued and events past retention are left out. A preview only counts. Raises InvalidRequest for a range
-    that ends before it begins or is longer than the tenant's retention, NotFound for another tenant's endpoint, and
-    Conflict for an inactive one. Raises TooManyInFlight while another replay request of the tenant runs.
+    is already queued, events past retention and events whose bodies were deleted are left out. A preview only counts.
+    Raises InvalidRequest for a range that ends before it begins or is longer than the tenant's retention, NotFound for
+    another tenant's endpoint, and Conflict for an inactive one. Raises TooManyInFlight while another replay request of
+    the tenant runs.
     """
     endpoint = lifecycle.find(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
     retention = timedelta(days=Tenant.objects.values_list("retention_days", flat=True).get(pk=tenant_id))
@@ -279,6 +285,7 @@ def replay_endpoint(
         "statuses": [status for status in statuses if status != MISSED],
         "event_types": list(event_types) if event_types is not None else None,
         "rows": PER_SECOND,
+        "expunged": EXPUNGED,
     }
     statement = _COUNT if is_preview else _CUT
     count, oldest = 0, None

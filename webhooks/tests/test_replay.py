@@ -21,7 +21,8 @@ from tests.receiver import Received, Receiver
 from webhooks import replay, tasks
 from webhooks.delivery import dispatcher
 from webhooks.endpoints import notices
-from webhooks.models import Delivery, Endpoint, ReplayChunk
+from webhooks.events.retention import expunge
+from webhooks.models import Delivery, Endpoint, Event, ReplayChunk
 from webhooks.tests.delivering import publish_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -261,7 +262,7 @@ class TestAnEndpoint:
 
     @pytest.mark.parametrize("is_preview", [False, True])
     @pytest.mark.parametrize("status", ["missed", "dead"])
-    def test_nothing_past_retention_is_queued_or_counted(
+    def test_nothing_past_retention_or_erased_is_queued_or_counted(
         self,
         api: Api,
         tenant: Tenant,
@@ -280,6 +281,9 @@ class TestAnEndpoint:
         assert ask(api, endpoint, **asked).json()["count" if is_preview else "queued"] == 0
         monkeypatch.setattr(replay, "now", lambda: now() + timedelta(days=days, minutes=-5))
         assert ask(api, endpoint, **asked).json()["count" if is_preview else "queued"] == 1
+        ReplayChunk.objects.all().delete()
+        expunge(Event.objects.all())
+        assert ask(api, endpoint, **asked).json()["count" if is_preview else "queued"] == 0
 
     def test_a_pause_holds_what_was_queued_before_it(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any]
