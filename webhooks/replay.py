@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Min
 from django.db.models.functions import Now
@@ -75,22 +74,22 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
     found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)
     if found is None:
         raise NotFound("The body of this event is past retention.", details={"reason": "payload_expired"})
-    # Before the row exists: with an unreadable secret, the caller gets an error and nothing may be sent later.
     at = now()
     target = signed_request.target_of(endpoint, at=at)
-    # Leased like a claimed delivery, so that if this process dies, a dispatcher takes the delivery over.
-    replay = Delivery.objects.create(
+    replay = Delivery(
         tenant_id=tenant_id,
         environment=environment,
         endpoint_id=endpoint.id,
         event_id=source.event_id,
         event_type=source.event_type,
-        next_attempt_at=Now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS),
-        leased_until=Now() + timedelta(seconds=settings.DELIVERY_LEASE_SECONDS),
         is_replay=True,
         replay_of=source.id,
     )
-    record([_attempt(replay, endpoint, found, target, at=at)])
+    outcome = _attempt(replay, endpoint, found, target, at=at)
+    # Stored only with its outcome. An open row would be sent again by a dispatcher if this process died.
+    with transaction.atomic():
+        replay.save(force_insert=True)
+        record([outcome])
     replay.refresh_from_db()
     return replay
 

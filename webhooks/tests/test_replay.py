@@ -70,12 +70,25 @@ class TestOneDelivery:
     def test_a_failed_one_is_not_retried(
         self, api: Api, tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver
     ) -> None:
-        receiver.answer = lambda request: web.Response(status=500)
         source = dead(tenant, "k1")
+        found: list[bool] = []
+
+        def is_open() -> bool:
+            try:
+                return Delivery.objects.filter(status__in=Delivery.OPEN).exists()
+            finally:
+                connection.close()
+
+        async def fail(_: Received) -> web.Response:
+            found.append(await asyncio.to_thread(is_open))
+            return web.Response(status=500)
+
+        receiver.answer = fail
         body = api.post(f"/v1/webhook-deliveries/{source.public_id}/replay").json()
         assert (body["status"], body["attempts"], body["last_http_status"]) == ("dead", 1, 500)
         row = Delivery.objects.get(is_replay=True)
         assert (row.last_error, row.next_attempt_at, len(row.attempt_log)) == ("http_5xx", None, 1)
+        assert found == [False], "if the process had died meanwhile, a dispatcher would have sent it again"
         assert notices.report_exhausted() == 0, "who sent it again has the answer"
 
     def test_a_410_of_a_former_url_does_not_disable_the_endpoint(
