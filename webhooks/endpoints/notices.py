@@ -44,7 +44,7 @@ MOST_EXHAUSTED, MOST_NAMED = 1_000, 100
 MOST_ROUNDS = 20
 """The maximum number of rounds in one run. The next run reports the remaining deliveries."""
 MAIL_WINDOW = timedelta(hours=24)
-"""How long an endpoint's given-up deliveries are counted together. Each such period has at most one mail."""
+"""How long an endpoint's given-up deliveries are counted together, and how long no other mail follows a mail."""
 
 # The event's transaction deletes these rows, so each delivery is reported once.
 _TAKE_EXHAUSTED = """
@@ -138,10 +138,14 @@ def _report_exhausted(endpoint_id: UUID) -> int:
         publish(tenant_id=endpoint.tenant_id, events=[event])
         if endpoint.exhausted_since is None or now() - endpoint.exhausted_since >= MAIL_WINDOW:
             endpoint.exhausted_count, endpoint.exhausted_since = 0, now()
-        before, endpoint.exhausted_count = endpoint.exhausted_count, endpoint.exhausted_count + len(taken)
+        threshold, before = endpoint.exhausted_mail_threshold, endpoint.exhausted_count
+        # Without a threshold nothing counts, so that one that is set later can still be reached.
+        endpoint.exhausted_count = 0 if threshold is None else before + len(taken)
+        is_reached = threshold is not None and before < threshold <= endpoint.exhausted_count
+        if is_reached:
+            endpoint.exhausted_since = now()
         endpoint.save(update_fields=["exhausted_count", "exhausted_since"])
-        threshold = endpoint.exhausted_mail_threshold
-        if threshold is not None and before < threshold <= endpoint.exhausted_count:
+        if is_reached:
             mail.send_to_tenant(
                 tenant=endpoint.tenant, template="deliveries_exhausted", context={"endpoint": endpoint}
             )

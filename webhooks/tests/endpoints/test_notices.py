@@ -473,6 +473,34 @@ class TestExhausted:
         assert (endpoint.exhausted_since == since) == (count == 6), "a day begins with its first report"
         assert len(mails()) == (count == 1)
 
+    @pytest.mark.parametrize(
+        ("threshold", "hours", "mails_then"),
+        [(6, 2, 1), (6, 25, 2), (None, 0, 1)],
+    )
+    def test_a_day_without_another_mail_begins_with_the_mail(
+        self, tenant: Tenant, threshold: int | None, hours: int, mails_then: int
+    ) -> None:
+        """A day of counting ended an hour after the mail. Without a threshold, nothing counts until there is one."""
+        since = now() - timedelta(hours=23)
+        endpoint = endpoint_of(
+            tenant, exhausted_count=5, exhausted_since=since, exhausted_mail_threshold=threshold
+        )
+
+        def give_up(count: int) -> None:
+            for event in publishing.make(tenant, count=count):
+                row = dead_delivery(endpoint, event)
+                ExhaustedDelivery.objects.create(delivery_id=row.id, endpoint_id=endpoint.id)
+            report_exhausted()
+
+        give_up(1)
+        assert len(mails()) == (0 if threshold is None else 1)
+        row = Endpoint.objects.get()
+        assert row.exhausted_since is not None
+        row.exhausted_since -= timedelta(hours=hours)
+        Endpoint.objects.update(exhausted_since=row.exhausted_since, exhausted_mail_threshold=6)
+        give_up(6)
+        assert len(mails()) == mails_then
+
     def test_each_endpoint_has_one_event_in_a_round_and_a_run_has_an_end(
         self, tenant: Tenant, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
