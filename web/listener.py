@@ -271,6 +271,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers, self._has_cycle, self.offers_protocol = True, False, False
+        # The body of the previous request allows its own framing, not the headers of this request.
+        self._beside_body = 0
 
     def on_url(self, url: bytes) -> None:
         """Called by the parser. An exception means a malformed request."""

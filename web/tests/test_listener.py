@@ -282,6 +282,41 @@ def test_a_rejection_that_waits_for_an_earlier_answer_stays_the_same(
     error_of(b"HTTP/1.1 " + rejection, 400, "invalid_request")
 
 
+def test_headers_behind_a_body_have_the_limit_of_all_headers(
+    front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The framing that a long body may have must not let the next request's headers be longer."""
+    begun, goes_on = threading.Event(), threading.Event()
+    received_bytes = 0
+    receive = listener.BoundedProtocol.data_received
+
+    def data_received(self: listener.BoundedProtocol, data: bytes) -> None:
+        nonlocal received_bytes
+        received_bytes += len(data)
+        receive(self, data)
+
+    async def waits(request: Request) -> Reply:
+        await request.body(limit=65_536)
+        begun.set()
+        assert await asyncio.to_thread(goes_on.wait, 30)
+        return Reply(200, {}, b"done")
+
+    monkeypatch.setattr(listener.BoundedProtocol, "data_received", data_received)
+    monkeypatch.setitem(ROUTES, "/upstream/webhook", Route({"POST": waits}))
+    asked = BEGUN.replace(b"100", b"65536") + b"x" * 65_536
+    headers = closing(LIVE)[:-2] + b"X-Filler: " + b"x" * 300_000 + b"\r\n\r\n"
+    with socket.create_connection(front_address, timeout=20) as connection:
+        connection.sendall(asked)
+        assert begun.wait(20)
+        connection.sendall(headers)
+        wait_until(lambda: received_bytes >= len(asked + headers), "the listener did not read the headers")
+        goes_on.set()
+        received = b"".join(iter(partial(connection.recv, 65_536), b""))
+    done, rejection = received.split(b"HTTP/1.1 ")[1:]
+    assert done.startswith(b"200 ")
+    error_of(b"HTTP/1.1 " + rejection, 431, "headers_too_large")
+
+
 @pytest.mark.parametrize(
     ("text", "status", "code"),
     [
