@@ -1,4 +1,6 @@
-"""Admission: a caller is authenticated and rate limited by the headers alone, before any of the body is read."""
+"""Admission: a caller is authenticated and rate limited by the headers alone, before any of the body is read. Then the
+body is read within the caller's rate in bytes.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +11,7 @@ from gateway.api import authentication, limits
 from gateway.api.authentication import Caller, bearer_token, check_tenant_caller
 from gateway.api.errors import ServiceError
 from gateway.api.event_loop import ThreadPool
-from gateway.api.limits import SMALL_BODY_BYTES
+from gateway.api.limits import API_BODY_BYTES, SMALL_BODY_BYTES
 from gateway.database import pool
 from gateway.database.transactions import concerns_all
 from gateway.monitoring.logs import type_alone
@@ -64,10 +66,21 @@ async def admitted_caller(request: Request, *, scope: KeyScope) -> Caller:
         admission = await _threads.run(limits.admit, caller)
     request.admission_headers = admission.headers
     admission.check()
-    length = request.header(b"content-length") or ""
-    if length.isdecimal() and int(length) > SMALL_BODY_BYTES:
-        await _threads.run(limits.require_room_for_body, caller, int(length))
     return caller
+
+
+async def admitted_body(request: Request, caller: Caller) -> bytes:
+    """The body of an admitted call, within its caller's rate in bytes. Raises ServiceError or ClientGone.
+
+    A body of a declared length is counted before it is read, a chunked one afterwards.
+    """
+    declared = request.declared_length
+    if declared is not None and declared > SMALL_BODY_BYTES:
+        await _threads.run(limits.require_room_for_body, caller, declared)
+    raw = await request.body(limit=API_BODY_BYTES)
+    if declared is None and len(raw) > SMALL_BODY_BYTES:
+        await _threads.run(limits.require_room_for_body, caller, len(raw))
+    return raw
 
 
 def _identified(token: str, chosen: str | None) -> Caller:

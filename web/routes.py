@@ -31,7 +31,7 @@ from gateway.api.errors import (
     error_reply,
 )
 from gateway.api.json import parse_object
-from gateway.api.limits import API_BODY_BYTES, SMALL_BODY_BYTES
+from gateway.api.limits import SMALL_BODY_BYTES
 from gateway.api.middleware import API_PATHS
 from gateway.meta_errors import explained
 from gateway.monitoring import tracing
@@ -48,7 +48,7 @@ from messaging.notifications.incoming import Intake
 from messaging.sending import flow, read_receipts
 from messaging.sending.flow import SendRequest
 from web import stream_response
-from web.admission import admitted_caller
+from web.admission import admitted_body, admitted_caller
 from web.django_threads import DjangoThreads
 from web.request import AsgiScope, ClientGone, Receive, Request, Send, send_head, send_whole
 from web.strangers import strangers
@@ -142,7 +142,7 @@ async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
     request.headers[b"authorization"] = (authorization or "").encode("latin-1", "replace")
     caller = await admitted_caller(request, scope=KeyScope.MESSAGES)
     if raw is None:
-        raw = await request.body(limit=API_BODY_BYTES)
+        raw = await admitted_body(request, caller)
     call = graph_sends.send_call(send, query=query, content_type=content_type, body=raw)
     if call.path == "/v1/messages/read":
         # A read mark must not be counted as a send.
@@ -177,7 +177,7 @@ async def _operation(request: Request) -> tuple[Caller, bytes, dict[str, Any]]:
     content_type = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
     if content_type != "application/json" and not (content_type == "" and request.body_is_read):
         raise UnsupportedMediaType("This operation takes application/json.")
-    raw = await request.body(limit=API_BODY_BYTES) or b"{}"
+    raw = await admitted_body(request, caller) or b"{}"
     return caller, raw, parse_object(raw)
 
 

@@ -98,14 +98,14 @@ class ChunkedBody(io.IOBase):
     """A chunked body. Reading more than its limit raises RequestDataTooBig."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self._read = stream, 0
+        self._stream, self.bytes_read = stream, 0
         self.limit = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        most = self.limit + 1 - self._read
+        most = self.limit + 1 - self.bytes_read
         data: bytes = self._stream.read(most if size < 0 else min(size, most))
-        self._read += len(data)
-        if self._read > self.limit:
+        self.bytes_read += len(data)
+        if self.bytes_read > self.limit:
             # Django's own exception, which the readers of a page's body handle.
             raise RequestDataTooBig(f"The body may hold at most {self.limit} bytes.")
         return data
@@ -462,13 +462,11 @@ def require_room_for_body(caller: Caller, size: int) -> None:
     """
     if size <= SMALL_BODY_BYTES:
         return
-    bucket = f"bytes:{caller.rate_key}"
-    units, rate = math.ceil(size / SMALL_BODY_BYTES), BYTES_PER_SECOND / SMALL_BODY_BYTES
-    burst = BYTES_AT_ONCE // SMALL_BODY_BYTES
+    rate, burst = BYTES_PER_SECOND / SMALL_BODY_BYTES, BYTES_AT_ONCE // SMALL_BODY_BYTES
     try:
-        verdict = token_bucket.take(bucket, rate=rate, burst=burst)
+        verdict = token_bucket.take(_bytes_bucket(caller), rate=rate, burst=burst)
         if verdict.allowed:
-            token_bucket.reserve(bucket, rate=rate, tokens=units - 1, at_most_ahead=MOST_DEBT_SECONDS)
+            _take_bytes(caller, size - SMALL_BODY_BYTES)
     except VALKEY_UNAVAILABLE as error:
         log.warning("rate_limit_unavailable", error=type(error).__name__)
         return
@@ -478,6 +476,30 @@ def require_room_for_body(caller: Caller, size: int) -> None:
             details={"limit_bytes_per_second": BYTES_PER_SECOND},
             headers={"Retry-After": str(max(1, math.ceil(verdict.retry_after)))},
         )
+
+
+def count_whole_body(caller: Caller, request: HttpRequest) -> None:
+    """Take the tokens for a chunked body beyond those that its call took when it was admitted."""
+    chunked: ChunkedBody | None = request.META.get(CHUNKED)
+    if chunked is None or chunked.bytes_read <= API_BODY_BYTES:
+        return
+    try:
+        _take_bytes(caller, chunked.bytes_read - API_BODY_BYTES)
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("rate_limit_unavailable", error=type(error).__name__)
+
+
+def _take_bytes(caller: Caller, size: int) -> None:
+    token_bucket.reserve(
+        _bytes_bucket(caller),
+        rate=BYTES_PER_SECOND / SMALL_BODY_BYTES,
+        tokens=math.ceil(size / SMALL_BODY_BYTES),
+        at_most_ahead=MOST_DEBT_SECONDS,
+    )
+
+
+def _bytes_bucket(caller: Caller) -> str:
+    return f"bytes:{caller.rate_key}"
 
 
 def admit_at_once(caller: Caller) -> Admission | None:
@@ -513,8 +535,6 @@ class TenantRateThrottle(BaseThrottle):
 
 
 def _size(request: Request) -> int:
-    """The bytes of a body. A chunked body counts as `API_BODY_BYTES`."""
-    if CHUNKED in request.META:
-        return API_BODY_BYTES
-    length = request.META.get("CONTENT_LENGTH") or ""
-    return int(length) if length.isdecimal() else 0
+    """The bytes of a body. A chunked body counts as `API_BODY_BYTES` until it is read."""
+    # `bound` has checked that the length is a number.
+    return API_BODY_BYTES if CHUNKED in request.META else int(request.META.get("CONTENT_LENGTH") or 0)

@@ -38,6 +38,8 @@ def service_response(get_response: GetResponse) -> GetResponse:
             # Reading `request.user` here would look the user up even when the view did not.
             user = getattr(request, "user", None)
             caller = user if type(user) is Caller else None
+            if caller is not None:
+                limits.count_whole_body(caller, request)
             status, route = response.status_code, _route_of(request)
             answering.note_span(span, caller=caller, status=status, route=route)
         headers = answering.finish(

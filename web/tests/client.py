@@ -1,7 +1,7 @@
 """An HTTP client of the listener. It checks each response against the contract."""
 
 import http.client
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.api_contract.contract import assert_in_contract
@@ -29,8 +29,8 @@ class FrontClient:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        """Send one request. `_` in a header's name stands for `-`."""
+    def ask(self, method: str, path: str, body: bytes | Iterable[bytes] = b"", **headers: str) -> Answer:
+        """Send one request. `_` in a header's name stands for `-`. A body that is no bytes object is sent in chunks."""
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         sent = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()

@@ -19,7 +19,8 @@ from django.http.response import HttpResponseBase
 
 from gateway.api import authentication
 from gateway.api.errors import ServiceError
-from gateway.api.limits import CHUNKED
+from gateway.api import limits
+from gateway.api.limits import API_BODY_BYTES, CHUNKED
 from tenants.credentials import api_keys
 from tests.fixtures import assert_error_body, wait_until
 from tests.front import Front
@@ -328,6 +329,18 @@ class TestBodies:
         framing = b"Authorization: Bearer %b\r\nContent-Type: application/json\r\n" % key.key.encode()
         answer = talk(front.address, post(path, framing + b"Transfer-Encoding: chunked", framed))
         assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_all_bytes_of_a_chunked_body_count(
+        self, front: FrontClient, key: api_keys.NewKey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1024)
+        monkeypatch.setattr(limits, "BYTES_AT_ONCE", 4 * API_BODY_BYTES)
+        monkeypatch.setattr(limits, "MOST_DEBT_SECONDS", 1_000_000.0)
+        batch, after = [b" " * API_BODY_BYTES] * 6, [b" " * 100_000]
+        for body, status in ((batch, 400), (after, 429)):
+            answer = front.ask("POST", "/v1/messages/batch", body, Authorization=f"Bearer {key.key}")
+            assert answer.status_code == status
 
     def test_a_client_that_goes_before_its_body_is_there_is_let_go(
         self, views: Views, address: tuple[str, int]

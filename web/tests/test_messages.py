@@ -73,14 +73,26 @@ def test_the_429_of_a_rate_has_its_headers_as_every_answer(
         assert 1 <= int(answer["Retry-After"]) <= 3
 
 
+@pytest.mark.parametrize("framing", ["a length", "a length with a blank", "chunks"])
 def test_too_many_bytes_are_429(
-    front: FrontClient, key: api_keys.NewKey, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    front: FrontClient,
+    key: api_keys.NewKey,
+    number: PhoneNumber,
+    monkeypatch: pytest.MonkeyPatch,
+    framing: str,
 ) -> None:
     monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1024)
     monkeypatch.setattr(limits, "BYTES_AT_ONCE", 64 * 1024)
     large = b'{"to":"1","type":"text","text":{"body":"' + b"x" * 100_000 + b'"}}'
-    assert send(front, key, large).status_code == 400
-    assert_error(send(front, key, large), 429, "rate_limited")
+    headers = {"Authorization": f"Bearer {key.key}"}
+    if framing == "a length with a blank":
+        headers["Content_Length"] = f"{len(large)} "
+
+    def send_large() -> Answer:
+        return front.ask("POST", "/v1/messages", [large] if framing == "chunks" else large, **headers)
+
+    assert send_large().status_code == 400
+    assert_error(send_large(), 429, "rate_limited")
     assert send(front, key, b"{}").status_code == 400
 
 
