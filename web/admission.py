@@ -76,6 +76,7 @@ async def admitted_body(request: Request, caller: Caller) -> bytes:
     """
     declared = request.declared_length
     if declared is not None and declared > SMALL_BODY_BYTES:
+        request.check_length(API_BODY_BYTES)
         await _threads.run(limits.require_room_for_body, caller, declared)
     raw = await request.body(limit=API_BODY_BYTES)
     if declared is None and len(raw) > SMALL_BODY_BYTES:

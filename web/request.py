@@ -97,10 +97,14 @@ class Request:
         """The parameters of the query. A repeated parameter has its last value."""
         return QueryDict(self.query_string).dict()
 
-    async def body(self, *, limit: int) -> bytes:
-        """The whole body. Raises PayloadTooLarge, RequestTimeout, ServiceUnavailable or ClientGone."""
+    def check_length(self, limit: int) -> None:
+        """Raise PayloadTooLarge for a declared length over a limit."""
         if self.declared_length is not None and self.declared_length > limit:
             raise _too_large(limit)
+
+    async def body(self, *, limit: int) -> bytes:
+        """The whole body. Raises PayloadTooLarge, RequestTimeout, ServiceUnavailable or ClientGone."""
+        self.check_length(limit)
         parts: list[bytes] = []
         size = 0
         while not self.body_is_read:

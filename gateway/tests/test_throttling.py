@@ -279,3 +279,11 @@ def test_a_call_with_too_many_bytes_is_refused_before_its_body_is_read(
     error = assert_error(api.request("PATCH", "/v1/tenant", large), 429, "rate_limited")
     assert error["details"] == {"limit_bytes_per_second": 1024}
     assert api.patch("/v1/tenant", {"name": "Small"}).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_body_that_is_too_large_takes_no_bytes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BYTES_PER_SECOND", 1024)
+    monkeypatch.setattr(limits, "BYTES_AT_ONCE", limits.SMALL_BODY_BYTES)
+    for size, status in ((2_000_000, 413), (100_000, 400)):
+        assert api.request("PATCH", "/v1/tenant", b" " * size).status_code == status

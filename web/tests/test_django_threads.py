@@ -17,9 +17,8 @@ from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from gateway.api import authentication
+from gateway.api import authentication, limits
 from gateway.api.errors import ServiceError
-from gateway.api import limits
 from gateway.api.limits import API_BODY_BYTES, CHUNKED
 from tenants.credentials import api_keys
 from tests.fixtures import assert_error_body, wait_until
