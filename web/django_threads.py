@@ -22,7 +22,7 @@ from gateway.api.errors import ServiceError, ServiceUnavailable, as_service_erro
 from gateway.api.limits import CHUNKED, MOST_CHUNKED_BYTES, SMALL_BODY_BYTES, ChunkedBody
 from gateway.database import pool
 from web.request import AsgiScope, ClientGone, Receive, Request, Send, end_answer, send_head, send_whole
-from web.strangers import is_known, strangers
+from web.strangers import REJECTIONS, is_known, strangers
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +77,8 @@ class DjangoThreads:
             else:
                 async with strangers.turn(request):
                     exchange = await self._exchange(request, begun, send, self._strangers)
+                    if exchange.refusal is not None or exchange.status in REJECTIONS:
+                        await strangers.after_rejection()
         except (ClientGone, _CutOff):
             return
         except Exception as error:  # noqa: BLE001 - every exception becomes an answer

@@ -38,6 +38,10 @@ SUSPECT_SECONDS = 60.0
 MOST_SUSPECTS = 10_000
 
 
+REJECTIONS = frozenset({401, 403, 429})
+"""The statuses of Django's responses that reject a caller."""
+
+
 class _Turns:
     """The turns of one address."""
 
@@ -73,12 +77,17 @@ class Strangers:
                 try:
                     yield
                 except (ServiceError, ClientGone):
-                    await asyncio.sleep(FAILED_SECONDS)
+                    await self.after_rejection()
                     raise
         finally:
             turns.users -= 1
             if not turns.users:
                 del self._turns[address]
+
+    @staticmethod
+    async def after_rejection() -> None:
+        """Keep a turn for a while. The block of `turn` calls this after a rejection that is not an exception."""
+        await asyncio.sleep(FAILED_SECONDS)
 
     def suspect(self, request: Request) -> None:
         """Record an invalid notification: it had no valid signature, or its body did not arrive."""

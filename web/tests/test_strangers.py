@@ -315,6 +315,17 @@ class TestDjango:
         address = busy(lambda each: "X-Forwarded-For: 198.51.100.1")
         assert talk(address, get("/", "X-Forwarded-For: 203.0.113.7")).endswith(b"here")
 
+    def test_a_refused_request_keeps_its_turn_for_a_while(
+        self, views: Views, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(strangers, "FAILED_SECONDS", 0.2)
+        views.at["/answers"] = lambda environ: HttpResponse(status=int(environ["QUERY_STRING"]))
+        for status in (401, 403, 429):
+            began = time.monotonic()
+            sent = get(f"/answers?{status}", "X: y")
+            assert talk(address, sent).startswith(b"HTTP/1.1 %d " % status)
+            assert time.monotonic() - began >= 0.2
+
     def test_only_strangers_borrow_from_their_pool(self, views: Views, address: tuple[str, int]) -> None:
         def pools(environ: dict[str, Any]) -> HttpResponseBase:
             own = connections["default"]._connection_pools is pool._strangers_pools  # type: ignore[attr-defined]
