@@ -23,8 +23,9 @@ from gateway.api.authentication import Caller, reach_of
 from gateway.api.errors import (
     InvalidRequest,
     MethodNotAllowed,
+    PayloadTooLarge,
     Reply,
-    ServiceError,
+    RequestTimeout,
     Unauthorized,
     UnsupportedMediaType,
     as_service_error,
@@ -97,7 +98,7 @@ async def _signed(request: Request, *, limit: int) -> tuple[bytes, list[str]]:
             return await _verified(request, limit)
     try:
         return await _verified(request, limit)
-    except (ServiceError, ClientGone):
+    except (Unauthorized, PayloadTooLarge, RequestTimeout, ClientGone):
         strangers.suspect(request)
         raise
 

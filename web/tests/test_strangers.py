@@ -20,6 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from gateway.api import authentication as known_credentials
 from gateway.api.authentication import Caller
 from gateway.api.errors import Unauthorized
+from gateway.api.limits import LargeBodyMemory
 from gateway.clock import now
 from gateway.database import pool
 from gateway.valkey.connection import valkey
@@ -223,6 +224,14 @@ class TestNotifications:
         wait_until(lambda: stranger in strangers.strangers._suspects, "it is noted")
         with self._begun(front.address, stranger):
             wait_until(lambda: users(stranger) == 1, "it takes a turn")
+
+    def test_an_address_that_met_full_memory_takes_no_turns(
+        self, front: FrontClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("web.request.large_bodies", LargeBodyMemory(0))
+        large, sender = b" " * 70_000, "198.51.100.9"
+        assert front.ask("POST", "/upstream/webhook", large, X_Forwarded_For=sender).status_code == 503
+        assert sender not in strangers.strangers._suspects
 
     def test_it_does_so_for_a_while(self, front: FrontClient, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(strangers, "SUSPECT_SECONDS", -1.0)
