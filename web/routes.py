@@ -218,17 +218,20 @@ Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
 class Route(NamedTuple):
-    """A route of the listener. If Django also has the path, Django answers all other methods."""
+    """A route of the listener. If Django also has the path, Django answers all other methods. `scope` is that of the
+    route's operations, None for a route without callers.
+    """
 
     handlers: Mapping[str, Handler]
     is_shared: bool = False
+    scope: KeyScope | None = None
 
 
 ROUTES: Mapping[str, Route] = {
     "/upstream/webhook": Route({"GET": subscribe, "POST": accept_notification}),
     "/v1/messages": Route({"POST": send_message}, is_shared=True),
-    "/v1/messages/read": Route({"POST": mark_read}),
-    "/v1/events/stream": Route({"GET": stream_response.listen}),
+    "/v1/messages/read": Route({"POST": mark_read}, scope=KeyScope.MESSAGES),
+    "/v1/events/stream": Route({"GET": stream_response.listen}, scope=KeyScope.EVENTS),
     "/v1/health": Route({"GET": health}),
     "/v1/health/live": Route({"GET": live}),
     "/v1/health/ready": Route({"GET": ready}),
@@ -309,6 +312,8 @@ def _other_methods(route: Route) -> Handler:
     allowed = sorted({*route.handlers, *(["HEAD"] if "GET" in route.handlers else []), "OPTIONS"})
 
     async def handler(request: Request) -> Reply:
+        if route.scope is not None:
+            await admitted_caller(request, scope=route.scope)
         if request.method == "OPTIONS":
             return Reply(204, {"Allow": ", ".join(allowed)}, b"")
         raise MethodNotAllowed.of(*allowed)

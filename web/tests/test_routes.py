@@ -73,17 +73,28 @@ class TestMethods:
         assert {path for path, route in routes.ROUTES.items() if not route.is_shared} == set(METHODS)
 
     @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "POST", "GET"])
-    def test_others_are_405_with_allow(self, front: FrontClient, path: str, method: str) -> None:
+    def test_others_are_405_with_allow(
+        self, front: FrontClient, key: api_keys.NewKey, path: str, method: str
+    ) -> None:
         if method in METHODS[path].split(", "):
             return
-        answer = front.ask(method, path)
+        answer = front.ask(method, path, Authorization=f"Bearer {key.key}")
         assert_error(answer, 405, "method_not_allowed")  # type: ignore[arg-type]
         assert answer["Allow"] == METHODS[path]
 
-    def test_options(self, front: FrontClient, path: str) -> None:
-        answer = front.ask("OPTIONS", path)
+    def test_options(self, front: FrontClient, key: api_keys.NewKey, path: str) -> None:
+        answer = front.ask("OPTIONS", path, Authorization=f"Bearer {key.key}")
         assert (answer.status_code, answer["Allow"], answer.content) == (204, METHODS[path], b"")
         assert_service_headers(answer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT"])
+@pytest.mark.parametrize("path", ["/v1/messages/read", "/v1/events/stream"])
+def test_a_callers_wrong_method_is_admitted_first(
+    front: FrontClient, key: api_keys.NewKey, path: str, method: str
+) -> None:
+    assert_error(front.ask(method, path), 401, "unauthorized")  # type: ignore[arg-type]
+    assert front.ask(method, path, Authorization=f"Bearer {key.key}")["RateLimit-Limit"]
 
 
 @pytest.mark.parametrize("path", ["/v1/health", "/v1/health/live", "/v1/health/ready"])
