@@ -96,13 +96,13 @@ _django_handler = ClientHandler.__call__
 def _answer(self: ClientHandler, environ: dict[str, Any]) -> Any:
     # Django's views pass messages to the event loop of their process, so it must run.
     running.start()
-    handler = routes.handler_of(environ["REQUEST_METHOD"], _path(environ))
-    if handler is None:
+    match = routes.match_of(environ["REQUEST_METHOD"], _path(environ))
+    if match is None:
         return _django_handler(self, environ)
     assert not connection.in_atomic_block, (
         "the listener answers this route: mark the test django_db(transaction=True)"
     )
-    response: Any = running.run(_exchange(handler, environ))
+    response: Any = running.run(_exchange(match, environ))
     response._charset = "utf-8"
     response.wsgi_request = None
     return response
@@ -132,7 +132,7 @@ def _scope(environ: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _exchange(handler: routes.Handler, environ: Mapping[str, Any]) -> HttpResponse:
+async def _exchange(match: routes.Match, environ: Mapping[str, Any]) -> HttpResponse:
     response = HttpResponse()
     del response["Content-Type"]
     parts: list[bytes] = []
@@ -153,14 +153,14 @@ async def _exchange(handler: routes.Handler, environ: Mapping[str, Any]) -> Http
         else:
             parts.append(message["body"])
 
-    await routes.answer(handler, _scope(environ), receive, send)
+    await routes.answer(match, _scope(environ), receive, send)
     response.content = b"".join(parts)
     return response
 
 
 def mark_for(method: str, path: str) -> pytest.MarkDecorator:
     """Return the database marker for a test of a route. It allows commits if the listener answers the route."""
-    return pytest.mark.django_db(transaction=routes.handler_of(method, path) is not None)
+    return pytest.mark.django_db(transaction=routes.match_of(method, path) is not None)
 
 
 def install() -> None:

@@ -78,7 +78,6 @@ async def accept_notification(request: Request) -> Reply:
 async def exchange_flow_data(endpoint_id: UUID, request: Request) -> Reply:
     """POST /upstream/flows/{endpoint_id}: a data request of a Flow. 432 for a wrong signature."""
     global _flows
-    request.route = "/upstream/flows/{endpoint_id}"
     try:
         body, environments = await _signed(request, limit=exchange.MAX_BODY_BYTES)
     except Unauthorized:
@@ -125,10 +124,6 @@ async def send_message(request: Request) -> Reply:
 
 async def send_at_graph_path(send: GraphSend, request: Request) -> Reply:
     """POST /{number}/messages: a send of Cloud API software, with errors in the Cloud API's form."""
-    request.route = send.route
-    request.convert = partial(
-        graph_reply, request_id=request.request_id, version=send.version or settings.META_GRAPH_VERSION
-    )
     query = request.query_string.decode("latin-1")
     content_type = request.header(b"content-type") or ""
     authorization = graph_sends.credential(
@@ -217,6 +212,15 @@ ready = _shared(health_views.ready)
 Handler = Callable[[Request], Awaitable[Reply | StreamReply]]
 
 
+class Match(NamedTuple):
+    """What answers a request: a handler, and the pattern of the request's path."""
+
+    handler: Handler
+    route: str
+    graph_version: str | None = None
+    """The version of the Graph API that names a response in its form. None for responses in the service's form."""
+
+
 class Route(NamedTuple):
     """A route of the listener. If Django also has the path, Django answers all other methods. `scope` is that of the
     route's operations, None for a route without callers.
@@ -236,6 +240,7 @@ ROUTES: Mapping[str, Route] = {
     "/v1/health/live": Route({"GET": live}),
     "/v1/health/ready": Route({"GET": ready}),
 }
+_FLOW_PATTERN = "/upstream/flows/{endpoint_id}"
 _FLOW_PATH = re.compile(r"/upstream/flows/([0-9a-f]{32})")
 
 
@@ -255,8 +260,8 @@ class Application:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif (handler := handler_of(scope["method"], scope["path"])) is not None:
-            await answer(handler, scope, receive, send)
+        elif (match := match_of(scope["method"], scope["path"])) is not None:
+            await answer(match, scope, receive, send)
         else:
             await self._django.answer(scope, receive, send)
 
@@ -290,16 +295,24 @@ async def close() -> None:
     await stream_response.close()
 
 
-def handler_of(method: str, path: str) -> Handler | None:
-    """The event loop's handler of a request. None if Django answers the request."""
-    route = ROUTES.get(path) or _flow_route(path)
+def match_of(method: str, path: str) -> Match | None:
+    """What answers a request on the event loop. None if Django answers the request."""
+    pattern, route = path, ROUTES.get(path)
+    if route is None:
+        pattern, route = _FLOW_PATTERN, _flow_route(path)
     if route is None:
         send = graph_sends.graph_send(path) if method == "POST" else None
-        return partial(send_at_graph_path, send) if send is not None else None
+        if send is None:
+            return None
+        return Match(
+            partial(send_at_graph_path, send), send.route, send.version or settings.META_GRAPH_VERSION
+        )
     handler = route.handlers.get(method) or (route.handlers.get("GET") if method == "HEAD" else None)
-    if handler is None and not route.is_shared:
-        return _other_methods(route)
-    return handler
+    if handler is None:
+        if route.is_shared:
+            return None
+        handler = _other_methods(route)
+    return Match(handler, pattern)
 
 
 def _flow_route(path: str) -> Route | None:
@@ -321,13 +334,16 @@ def _other_methods(route: Route) -> Handler:
     return handler
 
 
-async def answer(handler: Handler, scope: AsgiScope, receive: Receive, send: Send) -> None:
-    """Answer a request with a handler. Every error has the service's form."""
+async def answer(match: Match, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Answer a request. Every error has the form of its route."""
     answering = Answering(scope["method"], scope["path"])
     request = Request(scope, receive, answering.request_id)
+    request.route = match.route
+    if match.graph_version is not None:
+        request.convert = partial(graph_reply, request_id=request.request_id, version=match.graph_version)
     try:
         with tracing.serving(request.method, request.path, request.header(b"traceparent")) as span:
-            reply = await _reply(handler, request)
+            reply = await _reply(match.handler, request)
             answering.note_span(
                 span,
                 caller=request.caller,

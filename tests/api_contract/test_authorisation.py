@@ -34,7 +34,7 @@ WITH_ROW = [route for route in ROUTES if route.name in ROWS]
 
 
 def is_answered_by_listener(route: Route) -> bool:
-    return routes.handler_of(route.method, route.path) is not None
+    return routes.match_of(route.method, route.path) is not None
 
 
 def test_every_route_has_a_row_and_every_row_a_route() -> None:

@@ -78,3 +78,15 @@ def test_django_and_the_listener_log_in_one_form(
         )
     ]
     assert {type(line[figure]) for line in lines for figure in ("wb_ms", "meta_ms")} == {float}
+
+
+def test_a_request_that_is_refused_early_is_logged_by_the_pattern_of_its_path(
+    front: FrontClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(logs, "_stream", written)
+    assert front.ask("PUT", f"/upstream/flows/{'0' * 32}").status_code == 405
+    refused = front.ask("POST", "/v25.0/106540352242922/messages?a=%00")
+    assert (refused.status_code, refused["facebook-api-version"]) == (400, "v25.0")
+    routes = [json.loads(line)["route"] for line in written.getvalue().splitlines()]
+    assert routes == ["/upstream/flows/{endpoint_id}", "/{version}/{node}/messages"]
