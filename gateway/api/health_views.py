@@ -27,6 +27,8 @@ DATABASE_DEADLINE_SECONDS = 1.0
 READINESS_DEADLINE_SECONDS = 3.0
 
 _prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="health")
+_readiness_prober = ThreadPoolExecutor(max_workers=1, thread_name_prefix="readiness")
+"""A separate thread, because reading the migrations can take seconds."""
 _migrated = False
 
 
@@ -42,7 +44,7 @@ def database_answers() -> bool:
 
 def readiness() -> dict[str, bool]:
     """Check whether a process may receive requests: the database, every migration, partitions for today."""
-    future = _prober.submit(_readiness)
+    future = _readiness_prober.submit(_readiness)
     try:
         return future.result(READINESS_DEADLINE_SECONDS)
     except FutureTimeout:

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -474,6 +475,25 @@ def test_health_without_a_database_is_503_within_two_seconds(
     deadline = time.monotonic() + 10
     while not health_views.database_answers():
         assert time.monotonic() < deadline, "the check recovers when the database does"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_health_does_not_wait_for_a_slow_check_of_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def is_migrated() -> bool:
+        begun.set()
+        return goes_on.wait(30)
+
+    monkeypatch.setattr(health_views, "_is_migrated", is_migrated)
+    readiness = threading.Thread(target=health_views.readiness)
+    readiness.start()
+    try:
+        assert begun.wait(30)
+        assert health_views.database_answers()
+    finally:
+        goes_on.set()
+        readiness.join()
 
 
 @pytest.mark.django_db(transaction=True)
