@@ -102,10 +102,15 @@ def test_every_operation_has_a_summary_of_its_own_and_its_errors() -> None:
             assert operation["tags"]
             assert operation["description"].rstrip().endswith("."), operation["operationId"]
             assert not re.search(r"section \d|\.py\b|gateway/", operation["description"])
-            assert "500" in operation["responses"]
+            assert {"400", "408", "413", "414", "431", "500"} <= operation["responses"].keys()
             assert any(status.startswith("2") for status in operation["responses"])
     assert len(ids) == len(set(ids))
     assert len(summaries) == len(set(summaries))
+
+
+def test_a_report_of_health_promises_no_time_to_wait() -> None:
+    for name in ("health", "health_ready"):
+        assert "Retry-After" not in operations()[name]["responses"]["503"]["headers"]
 
 
 def operations() -> dict[str, dict[str, Any]]:

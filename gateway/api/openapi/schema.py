@@ -32,6 +32,7 @@ ERRORS = {
     "404": "`not_found`: the object does not exist, or belongs to another business.",
     "409": "The state of the object does not allow the request: `conflict`, `number_not_connected`, "
     "`idempotency_conflict` or `invoice_not_payable`.",
+    "408": "`request_timeout`: the headers or the body arrived too slowly.",
     "413": "`payload_too_large`: the body is too large.",
     "414": "`uri_too_long`: the URL is longer than 16 KiB.",
     "415": "`unsupported_media_type`: the operation does not accept this content type.",
@@ -218,7 +219,7 @@ class ServiceSchema(AutoSchema):
             for content in answer.get("content", {}).values():
                 if content.get("schema", {}).get("type") == "array":
                     content["schema"] = self._list_of(content["schema"])
-        statuses = {"400", "413", "414", "431", "500"}
+        statuses = {"400", "408", "413", "414", "431", "500"}
         if self.get_auth():
             statuses |= {"401", "403", "404", "429", "503"}
         if self.method in {"POST", "PUT", "PATCH", "DELETE"}:
@@ -281,6 +282,7 @@ _ERROR_NAMES = {
     "403": "Forbidden",
     "404": "NotFound",
     "409": "Conflict",
+    "408": "RequestTimeout",
     "413": "PayloadTooLarge",
     "414": "UriTooLong",
     "415": "UnsupportedMediaType",
@@ -373,7 +375,7 @@ def _add_headers(operation: dict[str, Any], status: str, answer: dict[str, Any])
         names.append("X-Service-Error-Source")
     elif "429" in operation["responses"]:
         names += ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]
-    if status in {"429", "503"}:
+    if status in {"429", "503"} and answer.get("description") in _ERROR_DESCRIPTIONS:
         names.append("Retry-After")
     keyed = any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", []))
     if (keyed and status.startswith("2")) or (operation["operationId"], status) == ("create_batch", "200"):

@@ -11685,6 +11685,56 @@ export interface components {
                 "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
             };
         };
+        /** @description `request_timeout`: the headers or the body arrived too slowly. */
+        RequestTimeout: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "request_timeout",
+                 *         "message": "The request did not arrive in time.",
+                 *         "details": null,
+                 *         "hint": "Send the request again over a faster connection. Upload large files with POST /v1/media.",
+                 *         "doc_url": "https://gateway.example/errors#request_timeout"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ServiceError"];
+            };
+        };
+        /** @description `request_timeout`: the headers or the body arrived too slowly. */
+        RequestTimeoutOrUpstream: {
+            headers: {
+                "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
+                "Server-Timing": components["headers"]["Server-Timing"];
+                "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "source": "whabuzz",
+                 *       "error": {
+                 *         "code": "request_timeout",
+                 *         "message": "The request did not arrive in time.",
+                 *         "details": null,
+                 *         "hint": "Send the request again over a faster connection. Upload large files with POST /v1/media.",
+                 *         "doc_url": "https://gateway.example/errors#request_timeout"
+                 *       },
+                 *       "request_id": "req_01M6AYX330E008000000000001"
+                 *     }
+                 */
+                "application/json": components["schemas"]["UpstreamError"] | components["schemas"]["ServiceError"];
+            };
+        };
         /** @description Too many calls: `rate_limited`, `too_many_in_flight`, or WhatsApp's own throttling. Wait for the time in `Retry-After`. */
         TooManyRequests: {
             headers: {
@@ -12105,6 +12155,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -12186,6 +12237,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12229,6 +12281,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -12286,6 +12339,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12335,6 +12389,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -12408,6 +12463,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12462,6 +12518,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -12510,6 +12567,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -12563,6 +12621,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -12629,6 +12688,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12682,6 +12742,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12745,6 +12806,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12792,6 +12854,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12853,6 +12916,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12937,6 +13001,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -12983,6 +13048,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13029,6 +13095,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13085,6 +13152,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13141,6 +13209,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13230,6 +13299,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13300,6 +13370,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13367,6 +13438,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13416,6 +13488,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13470,6 +13543,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13587,6 +13661,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13628,6 +13703,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13694,6 +13770,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13834,6 +13911,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -13897,6 +13975,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -13960,6 +14039,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14036,6 +14116,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14094,6 +14175,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14153,6 +14235,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14208,6 +14291,7 @@ export interface operations {
             400: components["responses"]["InvalidRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14256,6 +14340,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14289,6 +14374,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14351,6 +14437,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14406,6 +14493,7 @@ export interface operations {
             400: components["responses"]["InvalidRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14466,6 +14554,7 @@ export interface operations {
             400: components["responses"]["InvalidRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14535,6 +14624,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14594,6 +14684,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14684,6 +14775,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14815,6 +14907,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14862,6 +14955,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -14917,6 +15011,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -14969,6 +15064,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -15010,6 +15106,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -15045,6 +15142,7 @@ export interface operations {
                 };
             };
             400: components["responses"]["InvalidRequest"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             431: components["responses"]["HeadersTooLarge"];
@@ -15054,7 +15152,6 @@ export interface operations {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
                     "Server-Timing": components["headers"]["Server-Timing"];
                     "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
-                    "Retry-After": components["headers"]["Retry-After"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -15089,6 +15186,7 @@ export interface operations {
                 };
             };
             400: components["responses"]["InvalidRequest"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             431: components["responses"]["HeadersTooLarge"];
@@ -15124,6 +15222,7 @@ export interface operations {
                 };
             };
             400: components["responses"]["InvalidRequest"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             431: components["responses"]["HeadersTooLarge"];
@@ -15133,7 +15232,6 @@ export interface operations {
                     "X-Service-Request-Id": components["headers"]["X-Service-Request-Id"];
                     "Server-Timing": components["headers"]["Server-Timing"];
                     "X-Service-Error-Source": components["headers"]["X-Service-Error-Source"];
-                    "Retry-After": components["headers"]["Retry-After"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -15207,6 +15305,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -15254,6 +15353,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -15316,6 +15416,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -15368,6 +15469,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -15481,6 +15583,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -15544,6 +15647,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -15684,6 +15788,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -15759,6 +15864,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -15887,6 +15993,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -15961,6 +16068,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16034,6 +16142,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16101,6 +16210,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16176,6 +16286,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16240,6 +16351,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16292,6 +16404,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16365,6 +16478,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16439,6 +16553,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16503,6 +16618,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16573,6 +16689,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16637,6 +16754,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16704,6 +16822,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16767,6 +16886,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16816,6 +16936,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -16886,6 +17007,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -16945,6 +17067,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -17007,6 +17130,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17085,6 +17209,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -17134,6 +17259,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17194,6 +17320,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -17260,6 +17387,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17312,6 +17440,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17372,6 +17501,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17432,6 +17562,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17501,6 +17632,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -17559,6 +17691,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17621,6 +17754,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17674,6 +17808,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17735,6 +17870,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17796,6 +17932,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17864,6 +18001,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17935,6 +18073,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -17995,6 +18134,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18061,6 +18201,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -18131,6 +18272,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -18174,6 +18316,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -18225,6 +18368,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -18303,6 +18447,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -18357,6 +18502,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -18431,6 +18577,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -18501,6 +18648,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18560,6 +18708,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -18623,6 +18772,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18678,6 +18828,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18761,6 +18912,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -18816,6 +18968,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18875,6 +19028,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -18938,6 +19092,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -19006,6 +19161,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -19078,6 +19234,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -19141,6 +19298,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -19201,6 +19359,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -19257,6 +19416,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19318,6 +19478,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19388,6 +19549,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -19445,6 +19607,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19504,6 +19667,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19565,6 +19729,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19633,6 +19798,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19693,6 +19859,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19751,6 +19918,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -19807,6 +19975,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19869,6 +20038,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             409: components["responses"]["ConflictOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
@@ -19926,6 +20096,7 @@ export interface operations {
             401: components["responses"]["UnauthorizedOrUpstream"];
             403: components["responses"]["ForbiddenOrUpstream"];
             404: components["responses"]["NotFoundOrUpstream"];
+            408: components["responses"]["RequestTimeoutOrUpstream"];
             413: components["responses"]["PayloadTooLargeOrUpstream"];
             414: components["responses"]["UriTooLongOrUpstream"];
             429: components["responses"]["TooManyRequestsOrUpstream"];
@@ -19990,6 +20161,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -20070,6 +20242,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -20137,6 +20310,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -20188,6 +20362,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -20321,6 +20496,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -20511,6 +20687,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -20651,6 +20828,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
             429: components["responses"]["TooManyRequests"];
@@ -20697,6 +20875,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -20890,6 +21069,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -20959,6 +21139,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -21037,6 +21218,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -21177,6 +21359,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -21238,6 +21421,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -21300,6 +21484,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
@@ -21351,6 +21536,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            408: components["responses"]["RequestTimeout"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["PayloadTooLarge"];
             414: components["responses"]["UriTooLong"];
