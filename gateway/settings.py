@@ -495,84 +495,54 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # No interval exceeds an hour. On a replaced host, beat does not know when each task last ran, and would wait a whole
 # interval at each roll-out.
-CELERY_BEAT_SCHEDULE = {
+_PERIODIC_TASKS = {
     # Fallbacks. Dispatchers and runners restart and poll by themselves (`gateway/role_loop.py`), and each release of
     # a replay queues the next one.
-    "deliver-due": {"task": "webhooks.tasks.deliver_due", "schedule": 30.0, "options": {"expires": 30}},
-    "run-batches": {"task": "messaging.tasks.run_batches", "schedule": 30.0, "options": {"expires": 30}},
-    "release-replays": {
-        "task": "webhooks.tasks.release_replays",
-        "schedule": 30.0,
-        "options": {"expires": 30},
-    },
-    "hurry-archives": {
-        "task": "webhooks.tasks.hurry_archives",
-        "schedule": 30.0,
-        "options": {"expires": 30},
-    },
-    "mirror-reconcile": {"task": "tenants.tasks.reconcile_key_mirror", "schedule": 60.0},
-    "keys-last-used": {"task": "tenants.tasks.write_last_used", "schedule": 60.0},
-    "mail": {"task": "tenants.tasks.send_waiting_mail", "schedule": 60.0},
-    "exports": {"task": "console.tasks.write_exports", "schedule": 60.0},
-    "unconfirmed-sign-ups": {"task": "tenants.tasks.prune_unconfirmed_sign_ups", "schedule": 3600.0},
-    "connected-apps": {"task": "tenants.tasks.prune_connected_apps", "schedule": 3600.0},
-    "device-logins": {"task": "tenants.tasks.prune_device_logins", "schedule": 3600.0},
-    "invitations": {"task": "tenants.tasks.prune_invitations", "schedule": 3600.0},
-    "number-sync": {
-        "task": "phone_numbers.tasks.start_due_syncs",
-        "schedule": 30.0,
-        "options": {"expires": 30},
-    },
-    "template-sync": {
-        "task": "messaging.tasks.start_due_template_syncs",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
-    "app-data": {
-        "task": "phone_numbers.tasks.request_app_data",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "token-ends": {"task": "phone_numbers.tasks.warn_of_token_ends", "schedule": 3600.0},
-    "missing-sandboxes": {
-        "task": "phone_numbers.tasks.make_missing_sandboxes",
-        "schedule": 300.0,
-        "options": {"expires": 300},
-    },
-    "redeemed-codes": {"task": "phone_numbers.tasks.prune_redeemed_codes", "schedule": 3600.0},
-    "connect-sessions": {"task": "phone_numbers.tasks.prune_connect_sessions", "schedule": 3600.0},
-    "partitions": {"task": "gateway.tasks.maintain_partitions", "schedule": 3600.0},
-    "figures": {"task": "webhooks.tasks.roll_up_figures", "schedule": 20.0, "options": {"expires": 20}},
-    "old-figures": {"task": "webhooks.tasks.prune_figures", "schedule": 3600.0},
-    "bodies": {"task": "webhooks.tasks.move_bodies", "schedule": 60.0, "options": {"expires": 60}},
-    "endpoint-notices": {
-        "task": "webhooks.tasks.notify_endpoint_changes",
-        "schedule": 30.0,
-        "options": {"expires": 30},
-    },
-    "answers": {"task": "webhooks.tasks.prune_answers", "schedule": 3600.0},
-    "event-keys": {"task": "webhooks.tasks.prune_event_keys", "schedule": 3600.0},
-    "erasures": {
-        "task": "messaging.tasks.erase_customers",
-        "schedule": 60.0,
-        "options": {"expires": 60},
-    },
-    "kept-notifications": {"task": "messaging.tasks.prune_kept_notifications", "schedule": 3600.0},
-    "idempotency-records": {"task": "messaging.tasks.prune_idempotency_records", "schedule": 3600.0},
-    "known-media": {"task": "messaging.tasks.prune_media", "schedule": 3600.0},
-    "batches": {"task": "messaging.tasks.prune_batches", "schedule": 3600.0},
-    "scheduled-messages": {"task": "messaging.tasks.prune_scheduled_messages", "schedule": 3600.0},
-    "message-references": {"task": "messaging.tasks.prune_message_references", "schedule": 3600.0},
-    "read-marks": {"task": "messaging.tasks.prune_read_marks", "schedule": 3600.0},
-    "batch-files": {"task": "messaging.tasks.prune_batch_files", "schedule": 3600.0},
+    "deliver-due": ("webhooks.tasks.deliver_due", 30.0),
+    "run-batches": ("messaging.tasks.run_batches", 30.0),
+    "release-replays": ("webhooks.tasks.release_replays", 30.0),
+    "hurry-archives": ("webhooks.tasks.hurry_archives", 30.0),
+    "mirror-reconcile": ("tenants.tasks.reconcile_key_mirror", 60.0),
+    "keys-last-used": ("tenants.tasks.write_last_used", 60.0),
+    "mail": ("tenants.tasks.send_waiting_mail", 60.0),
+    "exports": ("console.tasks.write_exports", 60.0),
+    "unconfirmed-sign-ups": ("tenants.tasks.prune_unconfirmed_sign_ups", 3600.0),
+    "connected-apps": ("tenants.tasks.prune_connected_apps", 3600.0),
+    "device-logins": ("tenants.tasks.prune_device_logins", 3600.0),
+    "invitations": ("tenants.tasks.prune_invitations", 3600.0),
+    "number-sync": ("phone_numbers.tasks.start_due_syncs", 30.0),
+    "template-sync": ("messaging.tasks.start_due_template_syncs", 15.0),
+    "app-data": ("phone_numbers.tasks.request_app_data", 60.0),
+    "token-ends": ("phone_numbers.tasks.warn_of_token_ends", 3600.0),
+    "missing-sandboxes": ("phone_numbers.tasks.make_missing_sandboxes", 300.0),
+    "redeemed-codes": ("phone_numbers.tasks.prune_redeemed_codes", 3600.0),
+    "connect-sessions": ("phone_numbers.tasks.prune_connect_sessions", 3600.0),
+    "partitions": ("gateway.tasks.maintain_partitions", 3600.0),
+    "figures": ("webhooks.tasks.roll_up_figures", 20.0),
+    "old-figures": ("webhooks.tasks.prune_figures", 3600.0),
+    "bodies": ("webhooks.tasks.move_bodies", 60.0),
+    "endpoint-notices": ("webhooks.tasks.notify_endpoint_changes", 30.0),
+    "answers": ("webhooks.tasks.prune_answers", 3600.0),
+    "event-keys": ("webhooks.tasks.prune_event_keys", 3600.0),
+    "erasures": ("messaging.tasks.erase_customers", 60.0),
+    "kept-notifications": ("messaging.tasks.prune_kept_notifications", 3600.0),
+    "idempotency-records": ("messaging.tasks.prune_idempotency_records", 3600.0),
+    "known-media": ("messaging.tasks.prune_media", 3600.0),
+    "batches": ("messaging.tasks.prune_batches", 3600.0),
+    "scheduled-messages": ("messaging.tasks.prune_scheduled_messages", 3600.0),
+    "message-references": ("messaging.tasks.prune_message_references", 3600.0),
+    "read-marks": ("messaging.tasks.prune_read_marks", 3600.0),
+    "batch-files": ("messaging.tasks.prune_batch_files", 3600.0),
 }
 if BILLING_INSTALLED:
-    for _name, _task in (("billing", "run_billing"), ("billing-notices", "apply_notices")):
-        CELERY_BEAT_SCHEDULE[_name] = {
-            "task": f"billing.tasks.{_task}",
-            "schedule": 600.0,
-            "options": {"expires": 600},
-        }
+    _PERIODIC_TASKS["billing"] = ("billing.tasks.run_billing", 600.0)
+    _PERIODIC_TASKS["billing-notices"] = ("billing.tasks.apply_notices", 600.0)
+# A task's message is dropped when the next one is due. Otherwise the messages of hours without a worker would delay all
+# other tasks.
+CELERY_BEAT_SCHEDULE = {
+    name: {"task": task, "schedule": seconds, "options": {"expires": seconds}}
+    for name, (task, seconds) in _PERIODIC_TASKS.items()
+}
 
 # --- Staff admin ------------------------------------------------------------------------------------------
 UNFOLD = {
