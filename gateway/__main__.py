@@ -91,7 +91,7 @@ def _run(
         if serve is None:
             if "beat" in roles and queues:
                 running.enter_context(_in_thread("beat", *_beat(), seconds=0.0))
-            return _work(queues, name) if queues else _beat_alone()
+            return (_work(queues, name) or _exit_code) if queues else _beat_alone()
         if queues:
             running.enter_context(_in_thread("tasks", *_worker(queues, name)))
         if "beat" in roles:

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from gateway import __main__ as process
 
 SCRIPT = """
 import contextlib, signal, threading
@@ -32,6 +35,17 @@ def test_a_role_that_ends_unasked_ends_the_process_as_failed(work: str, beside: 
     script = SCRIPT.format(work=work, beside=beside)
     ended = subprocess.run([sys.executable, "-c", script], timeout=50, capture_output=True)
     assert ended.returncode == status, ended.stderr.decode()
+
+
+def test_a_beat_that_ends_unasked_beside_a_worker_ends_the_process_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(process, "_exit_code", 0)
+    monkeypatch.setattr(process.os, "kill", lambda *_: ended.set())
+    monkeypatch.setattr(process, "_beat", lambda: (lambda: None, lambda: None))
+    monkeypatch.setattr(process, "_work", lambda queues, name: 0 if ended.wait(30) else 99)
+    assert process._run(("tasks", "beat"), None, (), ["default"], "name") == 1
 
 
 def test_django_is_set_up_without_views_and_staff_pages() -> None:
