@@ -121,7 +121,7 @@ async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, u
 async def _reach(proxy: EgressProxy) -> socket.socket:
     try:
         async with asyncio.timeout(PROXY_CONNECT_SECONDS):
-            return await _connected(asyncio.get_running_loop(), proxy)
+            return await _connected(proxy)
     except OSError as error:
         _note("unreachable")
         raise ProxyAwayError("unreachable") from error
@@ -150,18 +150,10 @@ async def _tunnel(
     return transport_socket
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, proxy: EgressProxy) -> socket.socket:
-    """A socket to the proxy. The proxy's address may be private, because the operator chose it."""
-    found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
-    family, kind, proto, _, address = found[0]
-    opened = socket.socket(family, kind, proto)
-    opened.setblocking(False)
-    try:
-        await loop.sock_connect(opened, address)
-    except BaseException:
-        opened.close()
-        raise
-    return opened
+async def _connected(proxy: EgressProxy) -> socket.socket:
+    """A socket to the proxy. Its addresses may be private, because the operator chose them."""
+    loop = asyncio.get_running_loop()
+    return await open_socket(await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM))
 
 
 async def _status(loop: asyncio.AbstractEventLoop, opened: socket.socket) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
@@ -15,6 +16,7 @@ from gateway.outbound import client as outbound_module
 from gateway.outbound.client import Outbound
 from gateway.outbound.tests.receivers import Connection, KnownNames, Serve, answers_ok
 
+ADDRESSES = ((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))
 CREDENTIALS = base64.b64encode(b"gateway:p@ss").decode()
 
 
@@ -198,6 +200,22 @@ async def test_a_proxy_that_is_away_or_silent(
             answer = await client.post(receiver.url(), b"{}", {}, connect_timeout=0.1)
         assert answer.error == "timeout", "perhaps the receiver's"
         server.close()
+
+
+async def test_another_address_of_the_proxy_is_tried(
+    serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy has an IPv6 address too, which this host cannot reach."""
+    receiver = await serve(answers_ok)
+    async with running(Proxy(), settings) as proxy, Outbound(allow_private=True) as client:
+        found = [(family, socket.SOCK_STREAM, 0, "", (host, proxy.port)) for family, host in ADDRESSES]
+
+        async def resolved(*_: Any, **__: Any) -> Any:
+            return found
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+        answer = await client.post(receiver.url(), b"{}", {})
+    assert (answer.ok, len(proxy.asked)) == (True, 1)
 
 
 async def test_a_proxy_that_refuses_the_service_is_away(serve: Serve, settings: Any) -> None:
