@@ -101,17 +101,22 @@ def _parsed(url: str) -> EgressProxy:
     return EgressProxy.from_url(url)
 
 
-async def open_tunnel(proxy: EgressProxy, addresses: Sequence[AddressInfo], *, until: float) -> socket.socket:
+async def open_tunnel(
+    proxy: EgressProxy, addresses: Sequence[AddressInfo], attempt: Attempt, *, until: float
+) -> socket.socket:
     """Open a socket through the proxy to the first reachable one of these checked addresses.
 
     Raises `ProxyError`, or `ProxyAwayError` when the proxy itself is unavailable. Raises TimeoutError when no tunnel is
-    open at `until`, a time of the loop's clock.
+    open at `until`, a time of the loop's clock, plus the time that it takes to reach the proxy (`proxy_seconds`).
     """
     failure = ProxyError("no address")
+    loop, attempt.proxy_seconds = asyncio.get_running_loop(), 0.0
     for _, _, _, _, sockaddr in addresses:
+        began = loop.time()
         opened = await _reach(proxy)
+        attempt.proxy_seconds += loop.time() - began
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(until + attempt.proxy_seconds):
                 return await _tunnel(opened, proxy, str(sockaddr[0]), int(sockaddr[1]))
         except ProxyError as error:
             failure = error
@@ -307,21 +312,21 @@ class Outbound:
     async def _connect(
         self, origin: Origin, tls: ssl.SSLContext, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
-        until = min(self._loop.time() + seconds, deadline)
-        sock = await self.open_socket(origin.host, origin.port, attempt, until=until)
-        async with asyncio.timeout_at(until):
+        until = self._loop.time() + seconds
+        sock = await self.open_socket(origin.host, origin.port, attempt, until=min(until, deadline))
+        async with asyncio.timeout_at(min(until + attempt.proxy_seconds, deadline)):
             return await connect(sock, origin, tls)
 
     async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
         """A socket to a host, through the guard and the proxy, for protocols other than HTTP.
 
-        `until` is a time of the loop's clock. Raises errors that `Attempt.answer` classifies.
+        `until` is a time of the loop's clock. The time to reach the proxy is added. Raises errors that `Attempt.answer` classifies.
         """
         async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(host, port)
             if self._proxy is None:
                 return await open_socket(addresses, make=partial(self._open_socket, attempt))
-        return await open_tunnel(self._proxy, self._public(attempt, addresses), until=until)
+        return await open_tunnel(self._proxy, self._public(attempt, addresses), attempt, until=until)
 
     def _open_socket(self, attempt: Attempt, address: AddressInfo) -> socket.socket:
         self._check_address(attempt, address)

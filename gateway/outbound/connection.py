@@ -92,12 +92,13 @@ class Attempt:
     """State of a request under way, or of one that failed.
 
     `started` is a time of the event loop's clock. `opened`: a public address was called. `blocked`: an address was
-    rejected.
+    rejected. `proxy_seconds`: the time that it took to reach the egress proxy, which is not the receiver's.
     """
 
     started: float = field(default_factory=time.monotonic)
     opened: bool = False
     blocked: bool = False
+    proxy_seconds: float = 0.0
     status: int | None = None
     retry_after: float | None = None
     body: bytearray = field(default_factory=bytearray, repr=False)

@@ -202,6 +202,27 @@ async def test_a_proxy_that_is_away_or_silent(
         server.close()
 
 
+async def test_the_receiver_has_its_whole_time_after_a_slow_connection_to_the_proxy(
+    serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, late = asyncio.get_running_loop(), 0.0
+    time, connected = loop.time, egress_proxy._connected
+
+    async def slowly(proxy: egress_proxy.EgressProxy) -> socket.socket:
+        nonlocal late
+        opened = await connected(proxy)
+        late += 6.0
+        return opened
+
+    receiver = await serve(answers_ok)
+    async with running(Proxy(), settings), Outbound(allow_private=True) as client:
+        monkeypatch.setattr(egress_proxy, "PROXY_CONNECT_SECONDS", 60.0)
+        monkeypatch.setattr(egress_proxy, "_connected", slowly)
+        monkeypatch.setattr(loop, "time", lambda: time() + late)
+        answer = await client.post(receiver.url(), b"{}", {}, total_timeout=60.0)
+    assert answer.error is None
+
+
 async def test_another_address_of_the_proxy_is_tried(
     serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
