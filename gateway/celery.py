@@ -4,12 +4,15 @@ import os
 from time import monotonic
 from typing import Any
 
+import redis
 import structlog
 from celery import Celery, Task
 from celery.loaders.app import AppLoader
 from celery.signals import setup_logging, task_postrun, task_prerun, worker_init, worker_ready
+from kombu.transport.redis import Channel
 
 from gateway.process_limits import without_collector
+from gateway.valkey.connection import LeavesReplica
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -55,6 +58,16 @@ class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
             if (seconds := monotonic() - started) >= LONG_SECONDS:
                 log.info("long_task", task=self.name, seconds=round(seconds, 1))
 
+
+class _BrokerConnection(LeavesReplica, redis.Connection):
+    pass
+
+
+class _BrokerConnectionTls(LeavesReplica, redis.SSLConnection):
+    pass
+
+
+Channel.connection_class, Channel.connection_class_ssl = _BrokerConnection, _BrokerConnectionTls
 
 app = Celery("gateway", task_cls=ServiceTask, loader="gateway.celery:Loader")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -320,7 +320,8 @@ class Outbound:
     async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
         """A socket to a host, through the guard and the proxy, for protocols other than HTTP.
 
-        `until` is a time of the loop's clock. The time to reach the proxy is added. Raises errors that `Attempt.answer` classifies.
+        `until` is a time of the loop's clock. The time to reach the proxy is added. Raises errors that `Attempt.answer`
+        classifies.
         """
         async with asyncio.timeout_at(until):
             addresses = await self._names.addresses(host, port)

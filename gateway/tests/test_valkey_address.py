@@ -5,16 +5,19 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import kombu
 import pytest
 import redis
 
+from gateway.celery import app
 from gateway.local_run import embedded_servers
 from gateway.local_run.process_group import ProcessGroup
 from gateway.valkey import connection as address
 from gateway.valkey.connection import Sentinels
 from tests.free_ports import free_port
+from tests.raw_server import raw_server
 
 URL = "sentinel://:p%40ss@first:26379,second:26380/3?master=gateway"
 
@@ -32,6 +35,58 @@ def test_celery_gets_each_sentinel_and_the_name_of_the_primary() -> None:
     assert url == "sentinel://:p%40ss@first:26379/3;sentinel://:p%40ss@second:26380/3"
     assert options == {"master_name": "gateway"}
     assert address.celery_broker("redis://valkey:6379/0") == ("redis://valkey:6379/0", {})
+
+
+@pytest.fixture
+def switched_over() -> Iterator[str]:
+    """The stable address of a primary that has become a replica. Only new connections reach the new primary."""
+    connections = 0
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        is_replica = connections == 1
+        while commands := await reader.read(10_000):
+            if b"HELLO\r\n" in commands:
+                answer = b"%1\r\n+proto\r\n:3\r\n"
+            elif b"PING\r\n" in commands:
+                answer = b"+PONG\r\n"
+            elif is_replica and b"SET\r\n" in commands:
+                answer = b"-READONLY You can't write against a read only replica.\r\n"
+            else:
+                answer = b"+OK\r\n"
+            writer.write(answer * commands.count(b"*"))
+
+    with raw_server(connected) as url:
+        yield url.replace("http", "redis")
+
+
+def test_a_client_leaves_a_primary_that_has_become_a_replica(switched_over: str) -> None:
+    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 1)
+    assert address.client(switched_over, retry=retry).set("name", "value")
+
+
+def test_a_client_of_an_event_loop_leaves_it(switched_over: str) -> None:
+    async def write() -> object:
+        retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 1)
+        client = address.async_client(switched_over, retry=retry)
+        try:
+            return await client.set("name", "value")
+        finally:
+            await client.aclose()
+
+    assert asyncio.run(write())
+
+
+def test_celery_leaves_it(switched_over: str) -> None:
+    broker, options = address.celery_broker(switched_over)
+    app.loader.import_default_modules()
+    with kombu.Connection(broker, transport_options=options) as connection:
+        channel: Any = connection.default_channel
+        client = channel.client
+        with pytest.raises(connection.recoverable_connection_errors):
+            client.set("name", "value")
+        assert client.set("name", "value")
 
 
 @pytest.fixture

@@ -57,10 +57,44 @@ def is_sentinel(url: str) -> bool:
     return url.startswith("sentinel://")
 
 
+class LeavesReplica:
+    """A mixin for connections: closes a connection to a primary that has become a replica.
+
+    The next connection goes to the new primary, if the address follows it. redis-py's connections of Sentinels do the
+    same.
+    """
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        """Read a response. Raises ConnectionError from a replica."""
+        try:
+            return super().read_response(*args, **options)  # type: ignore[misc]
+        except redis.exceptions.ReadOnlyError as error:
+            self.disconnect()  # type: ignore[attr-defined]
+            raise redis.exceptions.ConnectionError("Valkey has become a replica.") from error
+
+
+class _LeavesReplicaAsync:
+    """`LeavesReplica` for an event loop."""
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        """Read a response. Raises ConnectionError from a replica."""
+        try:
+            return await super().read_response(*args, **options)  # type: ignore[misc]
+        except redis.exceptions.ReadOnlyError as error:
+            await self.disconnect()  # type: ignore[attr-defined]
+            raise redis.exceptions.ConnectionError("Valkey has become a replica.") from error
+
+
+def _on(mixin: type, client: Any) -> Any:
+    pool = client.connection_pool
+    pool.connection_class = type("Connection", (mixin, pool.connection_class), {})
+    return client
+
+
 def client(url: str, **options: Any) -> Any:
     """A blocking client. `options` are the options of redis-py's connections."""
     if not is_sentinel(url):
-        return redis.Redis.from_url(url, **options)
+        return _on(LeavesReplica, redis.Redis.from_url(url, **options))
     found = Sentinels.from_url(url)
     manager: Any = redis.sentinel.Sentinel(found.addresses, socket_timeout=SENTINEL_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
     return manager.master_for(found.master, db=found.database, password=found.password, **options)
@@ -69,7 +103,7 @@ def client(url: str, **options: Any) -> Any:
 def async_client(url: str, **options: Any) -> Any:
     """A client for an event loop."""
     if not is_sentinel(url):
-        return redis.asyncio.Redis.from_url(url, **options)
+        return _on(_LeavesReplicaAsync, redis.asyncio.Redis.from_url(url, **options))
     found = Sentinels.from_url(url)
     manager: Any = redis.asyncio.sentinel.Sentinel(found.addresses, socket_timeout=SENTINEL_TIMEOUT_SECONDS)  # type: ignore[no-untyped-call]
     return manager.master_for(found.master, db=found.database, password=found.password, **options)
