@@ -42,7 +42,7 @@ def test_a_beat_that_ends_unasked_beside_a_worker_ends_the_process_as_failed(
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(process, "_exit_code", 0)
-    monkeypatch.setattr(process.os, "kill", lambda *_: ended.set())
+    monkeypatch.setattr(os, "kill", lambda *_: ended.set())
     monkeypatch.setattr(process, "_beat", lambda: (lambda: None, lambda: None))
     monkeypatch.setattr(process, "_work", lambda queues, name: 0 if ended.wait(30) else 99)
     assert process._run(("tasks", "beat"), None, (), ["default"], "name") == 1

@@ -87,12 +87,12 @@ def test_too_many_bytes_are_429(
     headers = {"Authorization": f"Bearer {key.key}"}
     of_large = {"Content_Length": f"{len(large)} "} if framing == "a length with a blank" else {}
 
-    def send_large() -> Answer:
+    def send_large() -> Any:
         return front.ask(
             "POST", "/v1/messages", [large] if framing == "chunks" else large, **headers, **of_large
         )
 
-    too_large = front.ask("POST", "/v1/messages", Content_Length="10000000", **headers)
+    too_large: Any = front.ask("POST", "/v1/messages", b"", Content_Length="10000000", **headers)
     assert_error(too_large, 413, "payload_too_large")
     assert send_large().status_code == 400
     assert_error(send_large(), 429, "rate_limited")
