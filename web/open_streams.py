@@ -49,6 +49,10 @@ UNSETTLED_SECONDS, MOST_UNSETTLED_SECONDS, LONGER = 0.005, 0.1, 1.3
 """Pauses between checks of the horizon while transactions are open: the first, the longest, and their growth factor."""
 AGAIN_SECONDS = 1.0
 NOTIFY_SECONDS = 3.0
+VALKEY_SECONDS = 0.5
+"""How long a stream waits for a hanging Valkey: to connect, and for each response. The credentials of all streams are
+checked every 30 seconds even if the renewal of each `KEEP_CHUNK` fails with a time-out.
+"""
 KEEP_SECONDS = 8.0
 """How often credentials are checked again, and slots in Valkey renewed. The streams of a revoked key end within
 twice this time plus the lifetime of a cached key.
@@ -223,7 +227,10 @@ class Hub:
         """All transactions below this number had ended at the last poll."""
         self._database, self._polling = LoopConnection(), LoopConnection()
         self._valkey: Any = connection.async_client(
-            settings.REDIS_URL, socket_connect_timeout=2.0, health_check_interval=30
+            settings.REDIS_URL,
+            socket_connect_timeout=VALKEY_SECONDS,
+            socket_timeout=VALKEY_SECONDS,
+            health_check_interval=30,
         )
         self._slots = StreamSlots(self._valkey)
         self._tasks = [

@@ -20,10 +20,12 @@ from django.db import OperationalError, connection, transaction
 
 from gateway import ids
 from gateway.database.statements import run
+from gateway.valkey.connection import VALKEY_UNAVAILABLE
 from tenants.credentials import api_keys, key_cache
 from tenants.models import PlatformApp, Tenant
 from tests.fixtures import assert_error, in_threads, wait_until
 from tests.front import running
+from tests.raw_server import raw_server
 from web import admission, open_streams, stream_response
 from web import listener as http_listener
 from web.open_streams import Listener
@@ -679,6 +681,25 @@ def test_the_bound_counts_the_streams_of_other_processes(
     assert listen().response.status == 429
     empty_valkey.zadd(f"streams:tenant:{tenant.id}", {"elsewhere": time.time() - 1})
     assert listen().response.status == 200
+
+
+def test_a_stream_waits_two_seconds_at_most_for_a_hanging_valkey(settings: Any) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(10_000):
+            pass
+
+    async def seconds() -> float:
+        hub = open_streams.Hub()
+        began = time.monotonic()
+        with pytest.raises(VALKEY_UNAVAILABLE):
+            await hub._slots.renew([])
+        waited = time.monotonic() - began
+        await hub.close()
+        return waited
+
+    with raw_server(silent) as url:
+        settings.REDIS_URL = url.replace("http", "redis")
+        assert asyncio.run(seconds()) < 2.0
 
 
 def test_the_bound_holds_without_valkey(
