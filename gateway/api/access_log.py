@@ -281,8 +281,10 @@ def check_version(version: str | None) -> None:
 
 
 def refusal_bytes(error: ServiceError, status_line: bytes) -> bytes:
-    """The bytes of a complete response that closes the connection. `status_line` ends with a line break."""
+    """Log and count a response that closes its connection. Returns its bytes. `status_line` ends with a line break."""
     request_id = ids.encode(ids.REQUEST, ids.uuid7())
+    ANSWERS.add(label=f"api_{error.status // 100}xx")
+    log_answer(request_id=request_id, method=None, route=None, status=error.status, wb_ms=0.0, meta_ms=0.0)
     reply = error_reply(error, request_id)
     headers = {
         **service_headers(request_id, own_ms=0.0, meta_ms=0.0),

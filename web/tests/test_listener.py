@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import io
 import json
 import select
 import socket
@@ -10,14 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.conf import settings
 
-from gateway.api import authentication
+from gateway.api import access_log, authentication
 from gateway.api.errors import Reply
 from gateway.api.limits import LargeBodyMemory
+from gateway.monitoring import logs
 from tests.fixtures import assert_error_body, wait_until
 from tests.front import Front
 from web import listener, request
@@ -61,6 +64,20 @@ def error_of(received: bytes, status: int, code: str) -> None:
 
 def test_what_is_no_http_is_400(front_address: tuple[str, int]) -> None:
     error_of(talk(front_address, b"EHLO mail\r\n\r\n"), 400, "invalid_request")
+
+
+def test_an_answer_without_a_request_is_logged_and_counted(
+    front_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, counted = io.StringIO(), list[str]()
+    monkeypatch.setattr(logs, "_stream", written)
+    monkeypatch.setattr(access_log, "ANSWERS", SimpleNamespace(add=lambda label: counted.append(label)))
+    received = talk(front_address, b"EHLO mail\r\n\r\n")
+    error_of(received, 400, "invalid_request")
+    (line,) = map(json.loads, written.getvalue().splitlines())
+    assert (line["event"], line["status"], line["method"], line["route"]) == ("request", 400, None, None)
+    assert line["request_id"].encode() in received
+    assert counted == ["api_4xx"]
 
 
 def test_headers_without_end_are_431(front_address: tuple[str, int]) -> None:
