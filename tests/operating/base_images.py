@@ -72,7 +72,8 @@ _NGINX_ENTRY = """
 set -e
 export NGINX_LOCAL_RESOLVERS="$(awk '/^nameserver/ {print $2}' /etc/resolv.conf | tr '\\n' ' ')"
 for template in /etc/nginx/templates/*.template; do
-    envsubst '$NGINX_LOCAL_RESOLVERS' <"$template" >"$NGINX_ENVSUBST_OUTPUT_DIR/$(basename "$template" .template)"
+    rendered="$NGINX_ENVSUBST_OUTPUT_DIR/$(basename "$template" .template)"
+    envsubst '$NGINX_LOCAL_RESOLVERS $SERVICE_NAME' <"$template" >"$rendered"
 done
 exec "$@"
 """
