@@ -17,8 +17,8 @@ from uuid import UUID
 from gateway.clock import now
 from gateway.database.partitions import delete_before
 from gateway.database.statements import Statements, run
-from gateway.upstream.notifications.change import Change
-from gateway.upstream.notifications.lossless_json import JsonObject, member, objects
+from gateway.upstream.notifications.change import Change, flow_response
+from gateway.upstream.notifications.lossless_json import JsonObject, member, objects, text
 from messaging.models import KnownMedia
 from phone_numbers.models import BusinessAccount, PhoneNumber
 
@@ -175,13 +175,25 @@ class Media(NamedTuple):
 
 def media_ids(change: Change) -> Iterable[str]:
     """The ids of media files in inbound messages, in messages sent from the WhatsApp Business app or by Meta's agent,
-    and in their edits.
+    in their edits, and in the responses of finished Flows.
     """
     for content in _contents(change.value or {}):
-        for kind in MEDIA_TYPES & content.keys():
-            media_id = member(content, kind).get("id")
+        found = [member(content, kind).get("id") for kind in MEDIA_TYPES & content.keys()]
+        found += [text(file.get("id")) for file in _files_in(flow_response(content))]
+        for media_id in found:
             if isinstance(media_id, str) and MEDIA_ID.fullmatch(media_id):
                 yield media_id
+
+
+def _files_in(response: Any) -> Iterator[JsonObject]:
+    """The files that a customer attached in a Flow. The form of the Flow decides where they are in its response."""
+    if isinstance(response, dict):
+        if {"id", "mime_type", "sha256"} <= response.keys():
+            yield response
+        response = list(response.values())
+    if isinstance(response, list):
+        for each in response:
+            yield from _files_in(each)
 
 
 def _contents(value: JsonObject) -> Iterator[JsonObject]:

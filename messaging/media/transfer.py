@@ -64,7 +64,7 @@ _NOT_THERE = {
     ),
     "media_unknown": (
         "No message brought this media id to you, and it was not uploaded here in the last 31 days.",
-        "Check the id. For media of a number whose events came elsewhere, name the number with `from`.",
+        "Check the id. For a file that was uploaded with other software, name the number with `from`.",
     ),
 }
 """Message and hint for each reason."""

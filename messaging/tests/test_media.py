@@ -181,18 +181,28 @@ _EDIT = {**_HEAD, "type": "edit", "edit": _EDITED}
 _IMAGE = {**_HEAD, "type": "image", "image": {"id": "77777"}}
 
 
+def _flow(media_id: object) -> dict[str, Any]:
+    """A finished Flow whose customer attached a file."""
+    file = {"file_name": "IMG_1.jpg", "mime_type": "image/jpeg", "sha256": "3f9d", "id": media_id}
+    written = orjson.dumps({"photo_picker": [file], "flow_token": "t"}).decode()
+    reply = {"name": "flow", "body": "Sent", "response_json": written}
+    return {**_HEAD, "type": "interactive", "interactive": {"type": "nfm_reply", "nfm_reply": reply}}
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("messages", {"messages": [_EDIT]}),
+        ("messages", {"messages": [_flow("77777")]}),
+        ("messages", {"messages": [_flow(77777)]}),
         ("smb_message_echoes", {"message_echoes": [_EDIT]}),
         ("standby", {"standby": {"messages": [_IMAGE]}}),
         ("standby", {"standby": {"messages": [_EDIT]}}),
         ("standby", {"standby": {"message_echoes": [{**_HEAD, "message": _IMAGE}]}}),
     ],
 )
-def test_media_of_edits_and_of_chats_of_metas_agent_belong_to_their_number(
+def test_media_of_edits_of_flows_and_of_chats_of_metas_agent_belong_to_their_number(
     api: Api,
     tenant: Tenant,
     simulator: RunningSimulator,

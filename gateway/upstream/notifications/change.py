@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from gateway.monitoring.logs import type_alone
-from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, member, text
+from gateway.upstream.notifications.lossless_json import JsonObject, digest, dumps, loads, member, text
 
 Direction = Literal["inbound", "outbound"]
 Status = Literal["accepted", "unknown", "received", "sent", "delivered", "read", "failed"]
@@ -40,6 +40,8 @@ LONGEST_COLUMN = 255
 LARGEST_CODE = 2**31 - 1
 LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
+MOST_NESTED = 200
+"""A Flow's response with more objects and arrays than this is not read. JSON can be written with deeper nesting."""
 MOST_EVENTS, MOST_BYTES = 30_000, 48 * 1024 * 1024
 """Limits of the events of a notification, and of their `data` together. 3 MB have fewer than 25,000 old messages."""
 
@@ -137,6 +139,21 @@ def content_of(message: Mapping[str, Any]) -> tuple[str | None, str | None, str 
         return kind, None, None
     language = _object(template.get("language")).get("code")
     return kind, _short(template.get("name"), LONGEST_NAME), _short(language, LONGEST_LANGUAGE)
+
+
+def flow_response(message: Mapping[str, Any]) -> JsonObject | None:
+    """The object in the text `response_json` of a finished Flow. None for any other message.
+
+    None also if the text is not an object, or if it has more than MOST_NESTED objects and arrays.
+    """
+    written = member(member(message, "interactive"), "nfm_reply").get("response_json")
+    if not isinstance(written, str) or written.count("{") + written.count("[") > MOST_NESTED:
+        return None
+    try:
+        response = loads(written.encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return response if isinstance(response, dict) else None
 
 
 def error_code_of(value: Mapping[str, Any]) -> int | None:

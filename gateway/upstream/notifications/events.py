@@ -26,7 +26,7 @@ from gateway.upstream.notifications.change import (
     Source,
     person_of,
 )
-from gateway.upstream.notifications.lossless_json import JsonObject, digest, loads, member, objects, text
+from gateway.upstream.notifications.lossless_json import JsonObject, digest, member, objects, text
 
 
 class Described(NamedTuple):
@@ -48,10 +48,6 @@ class Described(NamedTuple):
 Describe = Callable[[Source, int, JsonObject], Described]
 
 _HEAD = ("messaging_product", "metadata")
-MOST_NESTED = 200
-"""A Flow's response with more objects and arrays than this is not shown as an object. JSON can be written with deeper
-nesting.
-"""
 
 
 def split_items(source: Source, lists: Mapping[str, Describe], inside: str | None = None) -> list[EventDraft]:
@@ -273,20 +269,11 @@ def _message(source: Source, _index: int, item: JsonObject) -> Described:
 
 
 def _with_flow_response(item: JsonObject) -> JsonObject | None:
-    """A finished Flow with the member `response`: the object in its text `response_json`. None for any other message.
-
-    There is no `response` if the text is not an object, or if it is too deeply nested for the event to be written.
-    """
+    """A finished Flow with the member `response`, its `flow_response`. None for any other message."""
     interactive = member(item, "interactive")
     reply = member(interactive, "nfm_reply")
-    written = reply.get("response_json")
-    if not isinstance(written, str) or written.count("{") + written.count("[") > MOST_NESTED:
-        return None
-    try:
-        response = loads(written.encode("utf-8", "replace"))
-    except ValueError:
-        return None
-    if not isinstance(response, dict) or "response" in reply:
+    response = change.flow_response(item)
+    if response is None or "response" in reply:
         return None
     return {**item, "interactive": {**interactive, "nfm_reply": {**reply, "response": response}}}
 
