@@ -109,9 +109,10 @@ def add(
     account: BusinessAccount, *, actor: Actor, cc: str, phone_number: str, body: bytes | None = None
 ) -> GraphAnswer:
     """Add a number to an account as `pending`, with the id in Meta's answer. `body` is the caller's own body for Meta.
-    Without it, the number is moved from another provider.
+    Without it, the number is moved from another provider. Raises NewNumbersClosed (overdue bills).
     """
     tenant_id, waba_id = account.tenant_id, account.waba_id
+    onboarding.require_new_number_allowed(tenant_id=tenant_id, environment=account.environment)
     actor.require_room(tenant_id=tenant_id)
     graph = graph_of(account)
     answer = accepted_for(account, graph.add(waba_id, cc=cc, phone_number=phone_number, body=body))

@@ -28,7 +28,7 @@ from phone_numbers import app_data, health_and_profile, leaving, onboarding, reg
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.hosted_connect.pages import ConnectSessionIn, ConnectSessionOut, NewConnectSessionOut
 from phone_numbers.models import PhoneNumber
-from phone_numbers.onboarding import require_new_number_allowed, require_session_allowed
+from phone_numbers.onboarding import require_session_allowed
 from phone_numbers.serializers import (
     AdminNumberOut,
     AdminNumbersIn,
@@ -204,7 +204,6 @@ class NumbersView(UpstreamCallsView):
     )
     @waits_for_upstream
     def migrate(self, request: Request) -> HttpResponseBase:
-        require_new_number_allowed(**scope_of(request))
         body = checked(MigrateIn(data=request.data))
         return passed_through(registration.migrate(**scope_of(request), actor=Actor.of(request), **body))
 

@@ -61,7 +61,6 @@ def test_a_change_that_fails_leaves_no_interval(tenant: Tenant, number: PhoneNum
     [
         ("/v1/numbers/connect", {"waba_id": "1", "access_token": "EAAx"}),
         ("/v1/numbers/embedded-signup", {"code": "c", "waba_id": "1", "phone_number_id": "2"}),
-        ("/v1/numbers/migrate", {"waba_id": "1", "cc": "91", "phone_number": "9800000000"}),
         ("/v1/connect-sessions", {"return_url": "https://shop.example/done"}),
     ],
 )

@@ -78,6 +78,14 @@ def test_an_embedded_sign_up_repairs_its_own_number_alone(
     assert PhoneNumber.objects.count() == 1
 
 
+def test_no_number_moves_in_from_another_provider(api: Api, account: SimulatedAccount) -> None:
+    given = {"cc": "91", "phone_number": "9800555501"}
+    closed(api.post("/v1/numbers/migrate", {**given, "waba_id": account.waba_id}))
+    answer = api.post(f"/v25.0/{account.waba_id}/phone_numbers", {**given, "migrate_phone_number": True})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, 10)
+    assert PhoneNumber.objects.count() == 1
+
+
 def test_a_session_opens_for_a_repair_and_brings_no_further_number(
     api: Api, account: SimulatedAccount, tenant: Tenant
 ) -> None:
