@@ -274,14 +274,17 @@ def prove_number(grant: Grant, phone_number_id: str) -> Mapping[str, Any]:
     the account.
 
     When the token opens only this account, reading the number is proof. Otherwise the account's list of numbers must
-    contain it.
+    contain it. Meta answers a read of any object, but only a number has a display number.
     """
-    if not all(grant.facts.opens_only(scope, grant.waba_id) for scope in (oauth.MESSAGING, oauth.MANAGEMENT)):
+    if all(grant.facts.opens_only(scope, grant.waba_id) for scope in (oauth.MESSAGING, oauth.MANAGEMENT)):
+        view = accepted(grant.graph.number(phone_number_id)).json()
+        if "display_phone_number" in view:
+            return view
+    else:
         listed = {str(view["id"]): view for view in list_numbers(grant.graph, grant.waba_id)}
-        if phone_number_id not in listed:
-            raise InvalidRequest.of(phone_number_id="This number is not one of the account's.")
-        return listed[phone_number_id]
-    return accepted(grant.graph.number(phone_number_id)).json()
+        if phone_number_id in listed:
+            return listed[phone_number_id]
+    raise InvalidRequest.of(phone_number_id="This number is not one of the account's.")
 
 
 def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:

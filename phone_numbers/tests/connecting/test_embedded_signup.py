@@ -271,6 +271,14 @@ def test_a_number_of_another_account_is_refused(api: Api, simulator: RunningSimu
     assert not PhoneNumber.objects.exists()
 
 
+def test_an_id_that_is_not_a_numbers_is_refused(api: Api, simulator: RunningSimulator) -> None:
+    account = simulator.account()
+    body = {"code": account.code, "waba_id": account.waba_id, "phone_number_id": account.waba_id}
+    error = assert_error(api.post(PATH, body), 400, "invalid_request")
+    assert list(error["details"]["fields"]) == ["phone_number_id"]
+    assert not PhoneNumber.objects.exists()
+
+
 def test_another_tenants_account_is_a_conflict(api: Api, other_api: Api, simulator: RunningSimulator) -> None:
     account = simulator.account()
     assert signup(api, account).status_code == 200
