@@ -88,15 +88,19 @@ def unsubscribe(account: BusinessAccount) -> None:
 
 
 def make_way(*, waba_id: str, phone_number_ids: Collection[str], new_owner: UUID) -> None:
-    """Remove accounts and numbers that Meta has taken away from other tenants, before `new_owner` connects them with a
-    valid token.
+    """Remove an account and numbers that Meta has taken away from other tenants, before `new_owner` connects them with
+    a valid token.
 
-    All other accounts and numbers of other tenants stay, so connecting them is rejected later. The former owner's audit
-    log names the gateway as the actor, never the key or the person of the new owner.
+    Raises Conflict, before anything is removed, when the account stays with another tenant. Numbers that stay with
+    another tenant are left out later. The former owner's audit log names the gateway as the actor, never the key or
+    the person of the new owner.
     """
-    accounts = BusinessAccount.objects.filter(waba_id=waba_id, taken_away=TakenAway.ACCOUNT_REMOVED)
-    for account in accounts.exclude(tenant_id=new_owner).defer("access_token"):
-        _remove_account(account, actor=GATEWAY, action="account.move", new_tenant_id=str(new_owner))
+    held = BusinessAccount.objects.exclude(tenant_id=new_owner).filter(waba_id=waba_id)
+    account = held.defer("access_token").first()
+    if account is not None:
+        moved = _remove_account(account, actor=GATEWAY, action="account.move", new_tenant_id=str(new_owner))
+        if moved is None:
+            raise held_by_another("business account")
     removed = Q(taken_away=TakenAway.ACCOUNT_REMOVED) | Q(account__taken_away=TakenAway.ACCOUNT_REMOVED)
     numbers = PhoneNumber.objects.filter(removed, phone_number_id__in=phone_number_ids)
     for number in numbers.exclude(tenant_id=new_owner).defer("pin").select_related("account"):
@@ -136,16 +140,16 @@ def _remove_account(
     """Delete an account with its token and all its numbers. Returns the ids of the numbers. Returns None when the
     account was already gone or must stay.
 
-    When a new owner connects the account, the account must stay unless Meta has removed it. This is checked under the
-    lock. With `only_empty`, the account must stay if it has numbers.
+    When a new owner connects the account, the account must stay unless Meta has removed it or all its numbers. This is
+    checked under the lock. With `only_empty`, the account must stay if it has numbers.
     """
-    chosen = BusinessAccount.objects.filter(pk=account.pk)
-    if action == "account.move":
-        chosen = chosen.filter(taken_away=TakenAway.ACCOUNT_REMOVED)
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
-        current = chosen.select_for_update().defer("access_token").first()
+        rows = BusinessAccount.objects.select_for_update().defer("access_token")
+        current = rows.filter(pk=account.pk).first()
         numbers = list(_locked_numbers().filter(account_id=account.pk))
         if current is None or (only_empty and numbers):
+            return None
+        if action == "account.move" and not _is_removed(current, numbers):
             return None
         phone_number_ids = [number.phone_number_id for number in numbers]
         actor.record(
@@ -162,6 +166,13 @@ def _remove_account(
         RedeemedCode.objects.filter(tenant_id=account.tenant_id, environment=account.environment).delete()
         current.delete()
     return phone_number_ids
+
+
+def _is_removed(account: BusinessAccount, numbers: Collection[PhoneNumber]) -> bool:
+    """Whether Meta has removed an account, or every number of it."""
+    removed = TakenAway.ACCOUNT_REMOVED
+    parted = bool(numbers) and all(number.taken_away == removed for number in numbers)
+    return account.taken_away == removed or parted
 
 
 def _locked_numbers() -> QuerySet[PhoneNumber]:

@@ -326,6 +326,24 @@ def test_a_removed_number_that_moves_leaves_the_other_numbers_of_its_tenant(
     assert entry.details == {"new_tenant_id": str(other_tenant.id)}
 
 
+@pytest.mark.parametrize(("removed", "is_moved"), [(1, False), (2, True)])
+def test_an_account_moves_when_meta_has_removed_all_its_numbers(
+    api: Api, other_api: Api, tenant: Tenant, simulator: RunningSimulator, removed: int, is_moved: bool
+) -> None:
+    account = simulator.account(2)
+    connect(api, account)
+    chosen = account.phone_number_ids[:removed]
+    PhoneNumber.objects.filter(phone_number_id__in=chosen).update(taken_away="account_removed")
+    answer = connect(other_api, account)
+    if is_moved:
+        assert answer.status_code == 200
+    else:
+        assert_error(answer, 409, "conflict")
+    kept = [] if is_moved else account.phone_number_ids
+    assert [number.phone_number_id for number in PhoneNumber.objects.for_tenant(tenant.id).order_by("id")] == kept
+    assert audited(tenant) == ["account.connect", *(["account.move"] if is_moved else [])]
+
+
 def test_one_number_held_elsewhere_does_not_block_the_rest(
     api: Api, other_api: Api, other_tenant: Tenant, simulator: RunningSimulator
 ) -> None:
