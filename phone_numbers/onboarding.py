@@ -135,10 +135,8 @@ def embedded_signup(
     token = exchange(tenant_id=tenant_id, environment=environment, code=code)
     grant = check(environment=environment, token=token, waba_id=waba_id)
     view = prove_number(grant, phone_number_id)
-    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views={phone_number_id: view}, actor=actor)
-    if not numbers:
-        raise leaving.held_by_another("number")
-    (number,) = numbers
+    views = {phone_number_id: view}
+    account, (number,) = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor, only_whole=True)
     subscribe(account)
     register(account, number, pin=pin)
     refresh(account, number)
@@ -298,12 +296,17 @@ def list_numbers(graph: Graph, waba_id: str) -> list[dict[str, Any]]:
 
 
 def adopt(
-    *, tenant_id: UUID, grant: Grant, views: Mapping[str, Mapping[str, Any]], actor: Actor
+    *,
+    tenant_id: UUID,
+    grant: Grant,
+    views: Mapping[str, Mapping[str, Any]],
+    actor: Actor,
+    only_whole: bool = False,
 ) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
     """Store the account with its token and its proven numbers for the tenant. Raises Conflict for an account of another
     tenant or environment.
 
-    Numbers that another tenant has are left out. New numbers are `pending` with `not_subscribed` until the next steps
+    Numbers that another tenant has are left out. With `only_whole`, such a number raises Conflict instead. New numbers are `pending` with `not_subscribed` until the next steps
     set their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id)
@@ -315,6 +318,8 @@ def adopt(
         account = _adopt_account(tenant_id, grant)
         adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]
         numbers = [number for number in adopted if number is not None]
+        if only_whole and len(numbers) < len(views):
+            raise leaving.held_by_another("number")
         actor.record(
             "account.connect",
             tenant_id=tenant_id,

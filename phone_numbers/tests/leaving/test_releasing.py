@@ -344,6 +344,22 @@ def test_an_account_moves_when_meta_has_removed_all_its_numbers(
     assert audited(tenant) == ["account.connect", *(["account.move"] if is_moved else [])]
 
 
+def test_a_sign_up_whose_number_is_held_elsewhere_takes_no_account(
+    api: Api, other_api: Api, tenant: Tenant, simulator: RunningSimulator
+) -> None:
+    account, elsewhere = simulator.account(), simulator.account()
+    connect(other_api, elsewhere)
+    PhoneNumber.objects.update(phone_number_id=account.phone_number_id)
+    body = {
+        "code": account.code,
+        "waba_id": account.waba_id,
+        "phone_number_id": account.phone_number_id,
+    }
+    assert_error(api.post("/v1/numbers/embedded-signup", body), 409, "conflict")
+    assert not BusinessAccount.objects.for_tenant(tenant.id).exists()
+    assert audited(tenant) == []
+
+
 def test_one_number_held_elsewhere_does_not_block_the_rest(
     api: Api, other_api: Api, other_tenant: Tenant, simulator: RunningSimulator
 ) -> None:
