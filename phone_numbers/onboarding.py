@@ -138,7 +138,7 @@ def embedded_signup(
     views = {phone_number_id: view}
     account, (number,) = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor, only_whole=True)
     subscribe(account)
-    register(account, number, pin=pin)
+    register(number, pin=pin)
     refresh(account, number)
     app_data.begin(number)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
@@ -367,6 +367,7 @@ def _adopt_number(
         for name, value in upstream.number_columns(view).items()
         if name in {"display_phone_number", "digits", "coexistence"}
     }
+    registered = upstream.registered(view) is True
     number, _ = PhoneNumber.objects.get_or_create(
         phone_number_id=phone_number_id,
         defaults={
@@ -374,6 +375,8 @@ def _adopt_number(
             "tenant_id": account.tenant_id,
             "environment": account.environment,
             "connection_detail": "not_subscribed",
+            "registered": registered,
+            "registered_at": upstream.onboarded_at(view) or now() if registered else None,
             **columns,
         },
     )
@@ -402,13 +405,32 @@ def subscribe(account: BusinessAccount) -> None:
 
 
 # --- Step 4: register the number ----------------------------------------------------------------------------
-def register(account: BusinessAccount, number: PhoneNumber, *, pin: str | None) -> None:
+WRONG_PIN = 133005
+
+
+def register(number: PhoneNumber, *, pin: str | None) -> None:
     """Register the number with the Cloud API, unless it is a coexistence number or already registered."""
-    if number.coexistence or (number.registered and pin in {None, number.pin}):
-        return
-    chosen = pin or stored_or_new_pin(number)
-    accepted_for(account, graph_of(account).register(number.phone_number_id, pin=chosen))
+    if not number.coexistence and not (number.registered and pin in {None, number.pin}):
+        register_at_meta(number, pin=pin)
+
+
+def register_at_meta(number: PhoneNumber, *, pin: str | None, body: bytes | None = None) -> GraphAnswer:
+    """Register the number with the given PIN, else the stored PIN, else a new PIN. Returns Meta's answer.
+
+    `body` is the caller's own body for Meta, and `pin` is the PIN in it. With a body, no PIN is generated. A generated
+    PIN that Meta rejects is not kept, because the number has another PIN and Meta counts wrong ones.
+    """
+    account, is_own = number.account, body is None and pin is None
+    chosen = stored_or_new_pin(number) if is_own else pin
+    graph = graph_of(account)
+    try:
+        answer = accepted_for(account, graph.register(number.phone_number_id, pin=chosen, body=body))
+    except Refused as refusal:
+        if is_own and refusal.verdict.code == WRONG_PIN:
+            PhoneNumber.objects.filter(pk=number.pk, pin_is_untold=True).update(pin=None, pin_is_untold=False)
+        raise
     record_registered(number, pin=pin)
+    return answer
 
 
 def stored_or_new_pin(number: PhoneNumber) -> str:

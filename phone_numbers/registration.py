@@ -22,17 +22,10 @@ from tenants.audit import Actor
 
 
 def register(number: PhoneNumber, *, actor: Actor, pin: str | None, body: bytes | None = None) -> GraphAnswer:
-    """Register a number with the given PIN, else the stored PIN, else a new PIN. Raises Conflict for a coexistence
-    number.
-
-    `body` is the caller's own body for Meta, and `pin` is the PIN in it. With a body, no PIN is generated.
-    """
+    """Register a number as `onboarding.register_at_meta` does. Raises Conflict for a coexistence number."""
     _refuse_coexistence(number, "registered")
     actor.require_room(tenant_id=number.tenant_id)
-    chosen = pin if body is not None else pin or onboarding.stored_or_new_pin(number)
-    graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.register(number.phone_number_id, pin=chosen, body=body))
-    onboarding.record_registered(number, pin=pin)
+    answer = onboarding.register_at_meta(number, pin=pin, body=body)
     _record(number, "number.register", actor)
     return answer
 

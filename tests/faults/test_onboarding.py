@@ -148,7 +148,7 @@ def _kill_at(
     simulator.faults(
         *({"action": "hang", "match": {"path": path}, "when": when, "times": 1} for path, when in killed_at)
     )
-    accounts = {place: simulator.account() for place in killed_at}
+    accounts = {place: simulator.account([{"registered": False}]) for place in killed_at}
     headers = {"Authorization": f"Bearer {key.key}"}
     with ExitStack() as calls:
         for number, account in enumerate(accounts.values(), start=1):

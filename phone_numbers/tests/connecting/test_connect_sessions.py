@@ -461,7 +461,7 @@ def test_two_answers_at_once_are_worked_on_one_after_the_other(
     tenant: Tenant, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three more results arrive while the first is processed."""
-    account = simulator.account()
+    account = simulator.account([{"registered": False}])
     session = sessions.create(tenant_id=tenant.id, environment="live", return_url=RETURN_URL)
     outcomes: list[str] = []
     onboard = sessions._onboard

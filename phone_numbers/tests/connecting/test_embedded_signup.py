@@ -34,10 +34,15 @@ def signup(api: Api, account: SimulatedAccount, **more: Any) -> Any:
     )
 
 
+def unregistered(simulator: RunningSimulator) -> SimulatedAccount:
+    """An account whose number is new, so the sign-up has to register it."""
+    return simulator.account([{"registered": False}])
+
+
 def test_the_five_steps_bring_a_connected_number(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
 ) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     answer = signup(api, account, pin="271828")
     assert answer.status_code == 200
     body = answer.json()
@@ -80,7 +85,7 @@ def test_the_five_steps_bring_a_connected_number(
 def test_without_a_verified_endpoint_the_number_is_pending(
     api: Api, tenant: Tenant, simulator: RunningSimulator
 ) -> None:
-    body = signup(api, simulator.account()).json()
+    body = signup(api, unregistered(simulator)).json()
     assert (body["connection_state"], body["connection_detail"]) == ("pending", "no_verified_endpoint")
     details = [change["detail"] for change in published(tenant, "number.connection")]
     assert details == ["not_registered", "no_verified_endpoint"]
@@ -89,7 +94,7 @@ def test_without_a_verified_endpoint_the_number_is_pending(
 
 
 def test_an_omitted_pin_is_generated_and_kept(api: Api, simulator: RunningSimulator) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     answer = signup(api, account)
     pin = PhoneNumber.objects.get(phone_number_id=account.phone_number_id).pin
     assert pin is not None
@@ -106,12 +111,32 @@ def test_an_omitted_pin_is_generated_and_kept(api: Api, simulator: RunningSimula
 def test_an_invented_pin_is_returned_by_the_registration_that_succeeded(
     api: Api, simulator: RunningSimulator
 ) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     simulator.faults({"action": "error", "code": 131000, "match": {"path": "/register$"}, "times": 1})
     refused = signup(api, account)
     assert (refused.status_code, "pin" in refused.json()) == (500, False)
     pin = PhoneNumber.objects.get(phone_number_id=account.phone_number_id).pin
     assert api.post(f"/v1/numbers/{account.phone_number_id}/register").json() == {"success": True, "pin": pin}
+
+
+def test_a_number_that_is_registered_already_is_not_registered_again(
+    api: Api, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = simulator.account()
+    simulator.change_number(account.phone_number_id, pin="111111")
+    assert signup(api, account).json()["connection_state"] == "connected"
+    assert "POST register" not in simulator.calls(account.phone_number_id)
+    assert PhoneNumber.objects.get().pin is None
+
+
+def test_an_invented_pin_that_the_upstream_refuses_is_not_kept(api: Api, simulator: RunningSimulator) -> None:
+    account = unregistered(simulator)
+    simulator.change_number(account.phone_number_id, pin="111111")
+    path = f"/v1/numbers/{account.phone_number_id}/register"
+    for refused in (signup(api, account), api.post(path)):
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, 133005)
+        assert PhoneNumber.objects.get().pin is None
+    assert signup(api, account, pin="111111").status_code == 200
 
 
 def test_a_callers_own_pin_is_not_returned(api: Api, simulator: RunningSimulator) -> None:
@@ -137,7 +162,7 @@ def test_a_second_call_goes_on_from_the_step_that_failed(
     fault: dict[str, str],
     stopped_at: str | None,
 ) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     simulator.faults({"action": "error", "code": 2, "match": fault, "times": 1})
     failed = signup(api, account)
     assert failed.status_code == 503
@@ -154,7 +179,7 @@ def test_a_second_call_goes_on_from_the_step_that_failed(
 def test_a_lost_answer_of_the_registration_is_repaired_by_the_same_call(
     api: Api, endpoint: Endpoint, simulator: RunningSimulator
 ) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     rule = {"action": "reset", "when": "after", "match": {"path": "/register"}, "times": 1}
     simulator.faults(rule)
     assert_error(signup(api, account), 502, "meta_unreachable")
@@ -165,7 +190,7 @@ def test_a_lost_answer_of_the_registration_is_repaired_by_the_same_call(
 def test_the_same_call_twice_changes_nothing(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
 ) -> None:
-    account = simulator.account()
+    account = unregistered(simulator)
     first, second = signup(api, account), signup(api, account)
     assert first.json() == {**second.json(), "pin": PhoneNumber.objects.get().pin}
     assert simulator.calls(account.phone_number_id).count("POST register") == 1
@@ -203,7 +228,7 @@ def test_of_the_same_calls_at_once_one_connects_and_the_others_report_it(
     api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Meta answers all calls before any of them continues. It returns a token for only one of them."""
-    account, asked, all_answered = simulator.account(), oauth.exchange_code, threading.Barrier(4)
+    account, asked, all_answered = unregistered(simulator), oauth.exchange_code, threading.Barrier(4)
 
     def exchange_code(**values: Any) -> Any:
         answer = asked(**values)
