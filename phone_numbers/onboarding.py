@@ -3,7 +3,8 @@ stopped.
 
     exchange the code → check the token → subscribe the account → register the number → store Meta's view
 
-A coexistence number is not registered. Its contacts and chats are requested at the end (`app_data.py`).
+A coexistence number is not registered. Its contacts and chats are requested once its account is subscribed
+(`app_data.py`).
 
 Called by the API, the hosted connect page and the sandbox. No step holds a transaction across its call to Meta. Each
 step stores its result. The token of a code is stored with the code's hash, and the account and the number are stored as
@@ -140,7 +141,6 @@ def embedded_signup(
     subscribe(account)
     register(number, pin=pin)
     refresh(account, number)
-    app_data.begin(number)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 
 
@@ -168,7 +168,6 @@ def connect(
     subscribe(account)
     for number in numbers:
         store_view(number, views[number.phone_number_id], read_at=read_at)
-        app_data.begin(number)
     own = list(account.numbers.select_related("account").defer("pin", "meta_snapshot").order_by("id"))
     return own, sorted(views.keys() - {number.phone_number_id for number in numbers})
 
@@ -393,7 +392,8 @@ def _adopt_number(
 def subscribe(account: BusinessAccount) -> None:
     """Subscribe the service's app to the account's notifications. Safe to repeat.
 
-    A successful subscription also proves that the account exists again if Meta had reported its removal.
+    A successful subscription also proves that the account exists again if Meta had reported its removal. In the same
+    transaction, the contacts and chats of its coexistence numbers are scheduled.
     """
     accepted_for(account, graph_of(account).subscribe(account.waba_id))
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
@@ -402,6 +402,8 @@ def subscribe(account: BusinessAccount) -> None:
         if current.taken_away == TakenAway.ACCOUNT_REMOVED:
             current.taken_away = None
         current.save(update_fields=["subscribed", "taken_away", "facts_changed_at"])
+        for number in current.numbers.filter(coexistence=True).defer("pin", "meta_snapshot"):
+            app_data.begin(number)
 
 
 # --- Step 4: register the number ----------------------------------------------------------------------------

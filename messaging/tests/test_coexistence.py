@@ -108,6 +108,20 @@ def test_an_onboarding_requests_contacts_then_chats_once(
     assert app_data.request_due() == 0
 
 
+def test_a_sign_up_whose_last_read_fails_requests_the_data_too(
+    api: Api, simulator: RunningSimulator
+) -> None:
+    account = simulator.account([{"coexistence": True}], variant="no_target_ids")
+    simulator.faults({"match": {"path": f"/{account.phone_number_id}$"}, "action": "error", "code": 2})
+    body = {
+        "code": account.code,
+        "waba_id": account.waba_id,
+        "phone_number_id": account.phone_number_id,
+    }
+    assert api.post("/v1/numbers/embedded-signup", body).status_code == 503
+    assert {kind: row.status for kind, row in rows().items()} == {CONTACTS: "pending", HISTORY: "pending"}
+
+
 def test_a_refused_request_is_made_again_until_the_24_hours_are_over(
     number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
