@@ -158,9 +158,15 @@ def _row(number: PhoneNumber, kind: str) -> Any:
 def _receive(number: PhoneNumber, kind: str, *, count: int, progress: int = 0) -> None:
     """Add to the count of received items. Notifications come in any order, so the stored progress never decreases. A
     progress of 100 completes the sync.
+
+    Contacts also arrive when the business edits one later, so they do not prove that an expired sync was requested.
     """
     is_whole = progress >= 100
-    _row(number, kind).update(
+    rows = _row(number, kind)
+    if kind == Kind.CONTACTS:
+        rows.filter(status=Status.EXPIRED).update(received=F("received") + count)
+        rows = rows.exclude(status=Status.EXPIRED)
+    rows.update(
         received=F("received") + count,
         progress=Greatest("progress", min(progress, 100)),
         status=Status.COMPLETED

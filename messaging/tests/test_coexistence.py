@@ -283,6 +283,18 @@ def test_the_progress_never_falls_whatever_comes_first(api: Api, number: PhoneNu
     assert app_data.request_due() == 0
 
 
+def test_a_later_change_of_a_contact_does_not_hide_that_the_sync_expired(
+    api: Api, number: PhoneNumber
+) -> None:
+    app_data.begin(number)
+    AppData.objects.update(status="expired", error_code=app_data.TOO_LATE)
+    change = {"type": "contact", "contact": {"full_name": "Asha", "phone_number": CUSTOMER}, "action": "edit"}
+    take_in(number, CONTACTS, state_sync=[change])
+    contacts = shown(api, number)["contacts"]
+    assert (contacts["status"], contacts["received"]) == ("expired", 1)
+    assert contacts["error_code"] == app_data.TOO_LATE
+
+
 def test_a_business_that_does_not_share_its_chats(api: Api, number: PhoneNumber) -> None:
     error = {"code": 2593109, "title": "History sync is turned off by the business"}
     take_in(number, HISTORY, history=[{"errors": [error]}])
