@@ -204,15 +204,17 @@ def ensure(tenant_id: UUID) -> list[PhoneNumber]:
 def add_number(tenant_id: UUID, *, coexistence: bool = False) -> PhoneNumber:
     """Add a number to the sandbox. With `coexistence`, the number is also in the WhatsApp Business app. Raises
     InvalidRequest at the limit.
+
+    The simulator keeps the numbers that the tenant released. They come back first, and count.
     """
-    before = {number.phone_number_id for number in ensure(tenant_id)}
-    if len(before) >= MOST_NUMBERS:
+    make(tenant_id)
+    if len(_numbers(tenant_id)) >= MOST_NUMBERS:
         raise InvalidRequest(f"A sandbox has at most {MOST_NUMBERS} numbers.")
     account = BusinessAccount.objects.get(waba_id=sandbox_waba_id_of(tenant_id))
     asked = {"coexistence": True} if coexistence else {}
-    _control(tenant_id, f"accounts/{account.waba_id}/phone_numbers", asked)
+    added = _control(tenant_id, f"accounts/{account.waba_id}/phone_numbers", asked)
     connect(tenant_id, account.access_token)
-    return next(number for number in _numbers(tenant_id) if number.phone_number_id not in before)
+    return next(number for number in _numbers(tenant_id) if number.phone_number_id == added["id"])
 
 
 def write(tenant_id: UUID, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,6 +161,20 @@ def test_more_numbers_up_to_the_bound(tenant: Tenant) -> None:
     )
 
 
+def test_a_number_added_after_a_release_is_new_and_counts(tenant: Tenant) -> None:
+    """The simulator still has the released number, so the sandbox gets it again with the new number."""
+    api = world_of(tenant)
+    released = api.post("/v1/test/numbers").json()["phone_number_id"]
+    assert api.delete(f"/v1/numbers/{released}").status_code == 200
+    added = api.post("/v1/test/numbers", {"coexistence": True}).json()["phone_number_id"]
+    assert added != released
+    assert PhoneNumber.objects.get(phone_number_id=added).coexistence
+    assert api.delete(f"/v1/numbers/{released}").status_code == 200
+    made = [api.post("/v1/test/numbers").status_code for _ in range(control.MOST_NUMBERS - 2)]
+    assert made == [201] * (control.MOST_NUMBERS - 3) + [400]
+    assert PhoneNumber.objects.count() == control.MOST_NUMBERS
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("to", "status", "code"),
