@@ -89,11 +89,15 @@ class AccountChoice:
         return found[0]
 
     def any_account(self) -> BusinessAccount:
-        """Any account that matches, for calls that all accounts answer alike. Accounts with a working token are
-        preferred. Raises InvalidRequest.
+        """Any account that matches, for calls that all accounts answer alike. Accounts that Meta has not taken away and
+        whose token works are preferred. Raises InvalidRequest.
+
+        The oldest of these is chosen, so that a new account does not change the choice during a resumable upload.
         """
-        found = list(self.accounts())
-        working = [account for account in found if account.token_invalid_at is None]
+        found = list(self.accounts().reverse())
+        working = [
+            account for account in found if account.token_invalid_at is None and not account.taken_away
+        ]
         return (working or found or [self.account()])[0]
 
 

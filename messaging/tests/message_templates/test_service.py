@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
@@ -442,11 +443,20 @@ def test_the_library_is_the_upstreams_with_links_to_the_service(
     assert following.json()["data"][0]["id"] not in {entry["id"] for entry in body["data"]}
 
 
-def test_the_library_is_asked_for_with_a_token_that_works(
-    api: Api, tenant: Tenant, number: PhoneNumber, graph: ScriptedGraph
+@pytest.mark.parametrize(
+    ("id_", "facts"),
+    [
+        (UUID(int=1), {"token_invalid_at": now()}),
+        (UUID(int=1), {"taken_away": "account_removed"}),
+        (UUID(int=1), {"taken_away": "account_restricted"}),
+        (UUID(int=2**128 - 1), {}),
+    ],
+)
+def test_the_library_is_asked_for_with_the_oldest_account_that_works(
+    api: Api, tenant: Tenant, number: PhoneNumber, graph: ScriptedGraph, id_: UUID, facts: dict[str, Any]
 ) -> None:
-    values = {"tenant": tenant, "environment": "live", "waba_id": "100200300400501"}
-    BusinessAccount.objects.create(**values, access_token="EAAended", token_invalid_at=now())
+    values = {"tenant": tenant, "environment": "live", "waba_id": "100200300400501", "id": id_}
+    BusinessAccount.objects.create(**values, access_token="EAAother", **facts)
     graph.answers("GET", "/message_template_library", {"data": []})
     assert api.get("/v1/templates/library").status_code == 200
     assert graph.received[-1].headers["authorization"] == f"Bearer {number.account.access_token}"
