@@ -17,10 +17,12 @@ import structlog
 
 from gateway.api.errors import NotFound
 from gateway.clock import now
+from gateway.upstream import numbers as upstream
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.notifications.lossless_json import member, objects
 from phone_numbers import onboarding, tokens
-from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.connection import state
+from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
 from phone_numbers.tokens import FAILURES, accepted_for, graph_of
 
 log = structlog.get_logger(__name__)
@@ -52,17 +54,27 @@ def refresh(number: PhoneNumber) -> PhoneNumber:
 
 
 def subscribe(number: PhoneNumber) -> PhoneNumber:
-    """Repair a number: subscribe its account again, read the number again, and recompute its connection.
+    """Repair a number: subscribe its account again, read the number again, and recompute its connection. A number that
+    Meta lists as registered is no longer removed.
 
     Raises only an error of the subscription. If the number cannot be read, the next sync reads it.
     """
     onboarding.subscribe(number.account)
     try:
-        onboarding.refresh(number.account, number)
+        view = onboarding.refresh(number.account, number)
     except FAILURES as error:
         log.warning("number_view_not_read", error=type(error).__name__)
+    else:
+        if upstream.registered(view):
+            _bring_back(number)
     _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
+
+
+def _bring_back(number: PhoneNumber) -> None:
+    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+        removed = PhoneNumber.objects.filter(pk=number.pk, taken_away=TakenAway.ACCOUNT_REMOVED)
+        removed.update(taken_away=None, facts_changed_at=now())
 
 
 def _ask_again(account: BusinessAccount) -> None:

@@ -470,8 +470,9 @@ def take_unshown_pin(number: PhoneNumber) -> str | None:
 
 
 # --- Step 5: store Meta's view ------------------------------------------------------------------------------
-def refresh(account: BusinessAccount, number: PhoneNumber) -> None:
-    """Read the number from the Graph API and store the view. Raises Refused and UpstreamUnreachable."""
+def refresh(account: BusinessAccount, number: PhoneNumber) -> Mapping[str, Any]:
+    """Read the number from the Graph API, store the view and return it. Raises Refused and UpstreamUnreachable."""
     read_at = now()
     view = accepted_for(account, graph_of(account).number(number.phone_number_id)).json()
     store_view(number, view, read_at=read_at)
+    return view

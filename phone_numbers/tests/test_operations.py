@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.clock import now
 from phone_numbers import onboarding, tokens
-from phone_numbers.connection.state import recompute
+from phone_numbers.connection.state import facts_change, recompute
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.reading import moves, published, rows_besides
 from phone_numbers.tests.test_connection import in_threads, make_account, make_number
@@ -241,6 +241,23 @@ def test_subscribe_repairs(
         "connection_detail": None,
     }
     assert simulator.control("GET", f"accounts/{account.waba_id}")["subscribed"] is True
+
+
+@pytest.mark.parametrize(
+    ("taken_away", "status", "detail"),
+    [
+        ("account_removed", "CONNECTED", None),
+        ("account_removed", "DISCONNECTED", "account_removed"),
+        ("account_restricted", "CONNECTED", "account_restricted"),
+    ],
+)
+def test_subscribe_brings_back_a_removed_number_that_meta_lists_as_connected(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator, taken_away: str, status: str, detail: str
+) -> None:
+    with facts_change(tenant_id=PhoneNumber.objects.get().tenant_id):
+        PhoneNumber.objects.update(taken_away=taken_away)
+    simulator.change_number(account.phone_number_id, status=status)
+    assert api.post(path(account, "subscribe")).json()["connection_detail"] == detail
 
 
 def test_a_repair_does_not_depend_on_what_is_read_afterwards(
