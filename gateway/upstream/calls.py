@@ -235,6 +235,14 @@ class AppSecretRefused(MetaUnreachable):
     hint = "The service's operator is notified. Repeat in a minute."
 
 
+def app_secret_refused() -> AppSecretRefused:
+    """Log that Meta rejected the service's app secret, and return the error for the caller."""
+    log.error("app_secret_refused")
+    return AppSecretRefused(
+        details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "app_secret_refused"}
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The classification of an answer: the gateway's status, additional headers, and the state of the token."""
@@ -279,10 +287,7 @@ def classify(answer: GraphAnswer) -> Verdict:
     error = found if isinstance(found, dict) else {}
     code = _number(error.get("code"))
     if code == INVALID_PARAMETER and _PROOF_REFUSED in str(error.get("message")):
-        log.error("app_secret_refused")
-        raise AppSecretRefused(
-            details={"timeout_ms": settings.UPSTREAM_TIMEOUT_MS, "reason": "app_secret_refused"}
-        )
+        raise app_secret_refused()
     if code in SHORT_THROTTLES or answer.status == 429:
         seconds = PAIR_RATE_SECONDS if code == PAIR_RATE else _regain_seconds(answer.headers) or 1
         return Verdict(429, code, seconds)

@@ -2,6 +2,9 @@
 
 Called by the onboarding and the token health of `phone_numbers`. A code works once and is valid for seconds, so its
 exchange is never retried.
+
+These calls carry the app secret itself. If Meta rejects it, the caller is not at fault, and they raise
+AppSecretRefused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,35 +12,59 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.meta_errors import TOKEN_PROBLEMS
 from gateway.upstream.blocking_client import request
-from gateway.upstream.calls import GraphAnswer, platform
+from gateway.upstream.calls import GraphAnswer, app_secret_refused, platform
+from gateway.upstream.notifications.lossless_json import member
 
 MESSAGING = "whatsapp_business_messaging"
 MANAGEMENT = "whatsapp_business_management"
 MANAGE_EVENTS = "whatsapp_business_manage_events"
+_APP_REFUSED = 101
+"""Meta's code for an app id or secret that it does not accept."""
+_SECRET_REFUSED = "client secret"
+"""The words of code 1 for a wrong secret (upstream fact 1.8)."""
 
 
 def exchange_code(*, environment: str, code: str) -> GraphAnswer:
     """`GET /oauth/access_token`: the token for an embedded sign-up code, in `access_token`."""
     upstream = platform(environment)
-    return request(
+    answer = request(
         environment=environment,
         method="GET",
         path="oauth/access_token",
         token=None,
         params={"client_id": upstream.app_id, "client_secret": upstream.app_secret, "code": code},
     )
+    code_of_error, message = _error_in(answer)
+    if code_of_error == _APP_REFUSED or (code_of_error == 1 and _SECRET_REFUSED in message):
+        raise app_secret_refused()
+    return answer
 
 
 def debug_token(*, environment: str, token: str) -> GraphAnswer:
-    """`GET /debug_token` with the app's own token: the owner and permissions of the given token."""
-    return request(
+    """`GET /debug_token` with the app's own token: the owner and permissions of the given token.
+
+    For any given token that does not work, the answer is 200. So an error about a token is about the app's own token.
+    """
+    answer = request(
         environment=environment,
         method="GET",
         path="debug_token",
         token=platform(environment).app_token,
         params={"input_token": token},
     )
+    code_of_error, _ = _error_in(answer)
+    if code_of_error == _APP_REFUSED or code_of_error in TOKEN_PROBLEMS:
+        raise app_secret_refused()
+    return answer
+
+
+def _error_in(answer: GraphAnswer) -> tuple[int | None, str]:
+    """The code and the message of an error. None and an empty text for a successful answer."""
+    error = member(answer.json(), "error") if not answer.ok else {}
+    code = error.get("code")
+    return code if type(code) is int else None, str(error.get("message"))
 
 
 @dataclass(frozen=True, slots=True)

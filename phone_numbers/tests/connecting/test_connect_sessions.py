@@ -396,6 +396,29 @@ def test_a_session_stays_open_while_meta_is_busy_or_in_trouble(
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/oauth/access_token", {"code": 1, "message": "Error validating client secret."}),
+        ("/oauth/access_token", {"code": 101, "message": "Error validating application."}),
+        ("/debug_token", {"code": 190, "message": "Invalid OAuth access token signature."}),
+    ],
+)
+def test_a_refused_app_secret_is_nobodys_token_and_ends_no_session(
+    api: Api, graph: ScriptedGraph, path: str, error: dict[str, Any]
+) -> None:
+    graph.answers("GET", path, {"error": error}, status=400)
+    graph.answers("GET", "/oauth/access_token", {"access_token": "EAAx"})
+    answer = api.post("/v1/numbers/connect", {"waba_id": "1", "code": "c"})
+    assert assert_error(answer, 502, "meta_unreachable")["details"]["reason"] == "app_secret_refused"
+    graph.script.clear()
+    graph.answers("GET", path, {"error": error}, status=400)
+    made = make(api)
+    assert Browser(made).answer(code="c", waba_id="1", phone_number_id="2").status_code == 503
+    assert shown(api, made)["status"] == "open"
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("body", [{"reason": "CANCEL"}, {"code": "c", "waba_id": "1029384756"}])
 def test_an_answer_while_another_is_worked_on_is_to_be_repeated(api: Api, body: dict[str, Any]) -> None:
     made = make(api)
