@@ -31,8 +31,10 @@ NAMED_BY = {
     "template_groups": "template group",
 }
 """Edges of an account or number whose answers contain nodes, each with the kind of those nodes."""
-NODE_ID = re.compile(r"[0-9]{5,64}|Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
-"""A node id consists of digits. The id of a group may also be the base64 of `capi_group:…`."""
+GROUP_ID = re.compile(r"Y2FwaV9ncm91c[A-Za-z0-9_=-]{1,240}", re.ASCII)
+"""The id of a group is the base64 of `capi_group:…`."""
+NODE_ID = re.compile(rf"[0-9]{{5,64}}|{GROUP_ID.pattern}", re.ASCII)
+"""The id of any other node consists of digits. The id of a group may, too."""
 
 # One statement, because most ids of media files are found in none of these tables.
 _FIND_NODE = """

@@ -103,7 +103,7 @@ def _template(edge: str | None, version: str | None) -> str:
 def graph_media(
     request: HttpRequest, node: str, edge: str | None = None, version: str | None = None
 ) -> HttpResponseBase:
-    """Like `graph`, but for uploads, which may have larger bodies."""
+    """Like `graph`, but for calls with a file, such as a group's picture, which may have larger bodies."""
     return graph(request, node, edge, version)
 
 

@@ -373,12 +373,12 @@ class TestFiles:
         graph.answers("GET", f"/{number.phone_number_id}/groups", listed)
         graph.answers("POST", f"/{group}", {"success": True})
         assert api.get(f"/v25.0/{number.phone_number_id}/groups").status_code == 200
-        picture = SimpleUploadedFile("face.jpg", b"\xff\xd8picture", "image/jpeg")
+        picture = SimpleUploadedFile("face.jpg", b"\xff\xd8picture" * 500_000, "image/jpeg")
         form = {"messaging_product": "whatsapp", "subject": "We", "profile_picture_file": picture}
         assert api.client.post(f"/v25.0/{group}", form, headers=api.headers).json() == {"success": True}
         body = graph.received[-1].body
         assert b'name="profile_picture_file"; filename="face.jpg"' in body
-        assert b"\xff\xd8picture" in body
+        assert b"\xff\xd8picture" * 500_000 in body
         assert b'name="subject"\r\n\r\nWe' in body
 
 

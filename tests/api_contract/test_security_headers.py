@@ -31,6 +31,7 @@ OWN_POLICY = re.compile(r"/(?:admin/|connect/|pay/|outbox/|console/billing)")
 OF_EXPRESSIONS = {
     "account_reset_password_from_key": "/password/reset/key/1-abc/",
     "graph-media": "/v25.0/106540352242922/media",
+    "graph-group": "/v25.0/Y2FwaV9ncm91cDoxMjM",
     "graph-signup": "/v25.0/signups/106540352242922",
     "graph-node": "/v25.0/106540352242922/content",
     "graph-upload": "/v25.0/upload:MTphdHRhY2htZW50",
