@@ -15,6 +15,7 @@ from gateway.api.errors import Conflict, NotFound
 from gateway.clock import now
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
+from phone_numbers.sync import request_sync
 from phone_numbers.tokens import FAILURES, accepted, graph_of
 from tenants import audit, mail, tenant_status
 from tenants.audit import GATEWAY, Actor
@@ -31,8 +32,7 @@ from webhooks.models import Endpoint
 # or number that Meta has taken away from the previous owner.
 #
 # `release_account` unsubscribes the account at Meta, if its token still works, and then deletes the rows with token and
-# PINs in one transaction. `release_number` deletes the number first. If the account then has no numbers,
-# `release_number` unsubscribes and deletes the account too.
+# PINs in one transaction. `release_number` does the same with the last number of an account.
 #
 # The rows are deleted, so the next owner can neither use nor see data of the previous owner. Events, deliveries and the
 # intervals that measure usage stay with the previous tenant. A waiting batch of the number ends by itself.
@@ -44,9 +44,17 @@ RELEASED = "released"
 
 
 def release_number(number: PhoneNumber, *, actor: Actor) -> None:
-    """Release one number. Releasing the last number of an account also releases the account. Raises NotFound."""
+    """Release one number. Releasing the last number of an account also releases the account. Raises NotFound.
+
+    The account of the last number is unsubscribed first, so that a repeat completes a release that was interrupted.
+    """
     account = number.account
-    with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
+    is_last = not account.numbers.exclude(pk=number.pk).exists()
+    if is_last:
+        unsubscribe(account)
+    with state.facts_change(tenant_id=number.tenant_id, waba_id=account.waba_id):
+        rows = BusinessAccount.objects.filter(pk=account.pk)
+        rows.select_for_update().values_list("pk").first()
         current = _locked_numbers().filter(pk=number.pk).first()
         if current is None:
             raise NotFound("There is no such number.")
@@ -58,10 +66,13 @@ def release_number(number: PhoneNumber, *, actor: Actor) -> None:
             waba_id=account.waba_id,
         )
         _remove_number(current, account)
-        empty = not account.numbers.exists()
-    if empty:
+        stays = _remove_account(account, actor=actor, action="account.release", only_empty=True) is None
+        if stays and is_last:
+            # Another number was connected since, and its subscription may have been removed with the call above.
+            rows.update(subscribed=False, facts_changed_at=now())
+            request_sync(waba_id=account.waba_id)
+    if not (stays or is_last):
         unsubscribe(account)
-        _remove_account(account, actor=actor, action="account.release", only_empty=True)
 
 
 def release_account(account: BusinessAccount, *, actor: Actor) -> list[str]:
