@@ -20,7 +20,7 @@ from gateway.clock import now
 from gateway.upstream import numbers as upstream
 from gateway.upstream.calls import GraphAnswer
 from gateway.upstream.notifications.lossless_json import member, objects
-from phone_numbers import onboarding, tokens
+from phone_numbers import onboarding, sync, tokens
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, TakenAway
 from phone_numbers.tokens import FAILURES, accepted_for, graph_of
@@ -45,10 +45,14 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str) -> PhoneNum
 
 
 def refresh(number: PhoneNumber) -> PhoneNumber:
-    """Read the number from the Graph API and store the view as `meta_snapshot`. A token that was marked invalid is
-    checked again. Raises the errors of `accepted`.
+    """Read the number from the Graph API and store the view as `meta_snapshot`. Also read whether the account is
+    subscribed, and check a token that was marked invalid. Raises the errors of `accepted` for the number.
     """
     onboarding.refresh(number.account, number)
+    try:
+        sync.read_subscription(number.account)
+    except FAILURES as error:
+        log.warning("subscription_not_read", error=type(error).__name__)
     _ask_again(number.account)
     return PhoneNumber.objects.select_related("account").get(pk=number.pk)
 

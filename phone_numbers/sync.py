@@ -191,7 +191,7 @@ class _Run:
         if account.token_invalid_at is not None:
             return
         self._read_numbers(account)
-        self._read_subscription(self.renew())
+        read_subscription(self.renew())
         self._read_restriction(self.renew())
 
     def _read_numbers(self, account: BusinessAccount) -> None:
@@ -207,15 +207,6 @@ class _Run:
             self.renew()
         for number in known.values():
             _mark_unregistered(number, read_at=read_at)
-
-    def _read_subscription(self, account: BusinessAccount) -> None:
-        read_at, graph = now(), graph_of(account)
-        answer = accepted_for(account, graph.subscriptions(account.waba_id))
-        subscribed = graph.subscribed_to_us(answer)
-        with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
-            BusinessAccount.objects.filter(_unchanged_since(read_at), pk=account.pk).update(
-                subscribed=subscribed
-            )
 
     def _read_restriction(self, account: BusinessAccount) -> None:
         read_at = now()
@@ -247,6 +238,15 @@ class _Run:
         held.update(sync_lease_until=None, sync_failures=failures, next_sync_at=now() + wait)
         code = error.verdict.code if isinstance(error, Refused) else None
         log.warning("sync_failed", account=str(self.account_id), error=type(error).__name__, code=code)
+
+
+def read_subscription(account: BusinessAccount) -> None:
+    """Read whether Meta sends the account's notifications to the service, and store it. Raises one of FAILURES."""
+    read_at, graph = now(), graph_of(account)
+    answer = accepted_for(account, graph.subscriptions(account.waba_id))
+    subscribed = graph.subscribed_to_us(answer)
+    with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
+        BusinessAccount.objects.filter(_unchanged_since(read_at), pk=account.pk).update(subscribed=subscribed)
 
 
 _MAY_SEND = ("AVAILABLE", "LIMITED")

@@ -299,6 +299,16 @@ def test_refresh_sees_that_the_number_is_gone(
     assert (body["connection_state"], body["connection_detail"]) == ("disconnected", "deregistered")
 
 
+def test_refresh_sees_whether_the_account_is_subscribed(
+    api: Api, account: SimulatedAccount, simulator: RunningSimulator
+) -> None:
+    for is_subscribed, detail in ((False, "not_subscribed"), (True, None)):
+        simulator.change_account(account.waba_id, subscribed=is_subscribed)
+        assert api.get(f"{path(account)}?refresh=true").json()["connection_detail"] == detail
+    simulator.faults({"action": "error", "code": 2, "match": {"path": "/subscribed_apps"}})
+    assert api.get(f"{path(account)}?refresh=true").json()["connection_detail"] is None
+
+
 def test_a_refresh_must_be_a_boolean(api: Api, account: SimulatedAccount) -> None:
     error = assert_error(api.get(f"{path(account)}?refresh=maybe"), 400, "invalid_request")
     assert "refresh" in error["details"]["fields"]

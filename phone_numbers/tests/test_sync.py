@@ -245,7 +245,7 @@ def test_only_the_services_own_subscription_counts(
     account = make_account(tenant)
     listed = [{"whatsapp_business_api_data": {"id": app, "name": "An app"}} for app in apps]
     graph.answers("GET", f"/{account.waba_id}/subscribed_apps", {"data": listed})
-    sync._Run(account.pk, now())._read_subscription(account)
+    sync.read_subscription(account)
     account.refresh_from_db()
     assert account.subscribed is expected
 
@@ -261,7 +261,7 @@ def test_a_subscription_that_is_made_while_it_is_read_stands(
         return False
 
     monkeypatch.setattr(type(graph_of(account)), "subscribed_to_us", not_yet)
-    sync._Run(account.pk, now())._read_subscription(account)
+    sync.read_subscription(account)
     account.refresh_from_db()
     assert account.subscribed
 
