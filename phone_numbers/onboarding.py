@@ -39,7 +39,7 @@ from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.senders_and_owners import OWNER_SECONDS
-from phone_numbers.sync import store_view
+from phone_numbers.sync import read_again_if_unanswered, store_view
 from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of, set_ends
 from tenants.audit import Actor
 from tenants.models import ApiKey
@@ -395,7 +395,8 @@ def subscribe(account: BusinessAccount) -> None:
     A successful subscription also proves that the account exists again if Meta had reported its removal. In the same
     transaction, the contacts and chats of its coexistence numbers are scheduled.
     """
-    accepted_for(account, graph_of(account).subscribe(account.waba_id))
+    with read_again_if_unanswered(account):
+        accepted_for(account, graph_of(account).subscribe(account.waba_id))
     with state.facts_change(tenant_id=account.tenant_id, waba_id=account.waba_id):
         current = BusinessAccount.objects.select_for_update().get(pk=account.pk)
         current.subscribed, current.facts_changed_at = True, now()
@@ -426,7 +427,8 @@ def register_at_meta(number: PhoneNumber, *, pin: str | None, body: bytes | None
     chosen = stored_or_new_pin(number) if is_own else pin
     graph = graph_of(account)
     try:
-        answer = accepted_for(account, graph.register(number.phone_number_id, pin=chosen, body=body))
+        with read_again_if_unanswered(account):
+            answer = accepted_for(account, graph.register(number.phone_number_id, pin=chosen, body=body))
     except Refused as refusal:
         if is_own and refusal.verdict.code == WRONG_PIN:
             PhoneNumber.objects.filter(pk=number.pk, pin_is_untold=True).update(pin=None, pin_is_untold=False)

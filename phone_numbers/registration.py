@@ -17,6 +17,7 @@ from gateway.upstream.numbers import digits_of
 from phone_numbers import onboarding
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber
+from phone_numbers.sync import read_again_if_unanswered
 from phone_numbers.tokens import accepted_for, graph_of
 from tenants.audit import Actor
 
@@ -35,7 +36,8 @@ def deregister(number: PhoneNumber, *, actor: Actor, body: bytes | None = None) 
     _refuse_coexistence(number, "deregistered")
     actor.require_room(tenant_id=number.tenant_id)
     graph = graph_of(number.account)
-    answer = accepted_for(number.account, graph.deregister(number.phone_number_id, body=body))
+    with read_again_if_unanswered(number.account):
+        answer = accepted_for(number.account, graph.deregister(number.phone_number_id, body=body))
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         PhoneNumber.objects.filter(pk=number.pk).update(
             registered=False, registered_at=None, facts_changed_at=now()

@@ -11,7 +11,8 @@ caller publishes the tenant's event.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,12 +21,13 @@ import structlog
 from django.db import transaction
 from django.db.models import Q
 
+from gateway.api.errors import MetaUnreachable
 from gateway.clock import now
 from gateway.database.transactions import concerns_all
 from gateway.task_queue import enqueue
 from gateway.upstream import blocking_client
 from gateway.upstream import numbers as upstream
-from gateway.upstream.calls import platform
+from gateway.upstream.calls import UpstreamUnreachable, platform
 from gateway.upstream.numbers import digits_of
 from phone_numbers import tokens
 from phone_numbers.connection import state
@@ -106,12 +108,21 @@ def start_due() -> int:
 
 
 def request_sync(*, waba_id: str) -> None:
-    """Schedule a sync of the account, after a notification about the account or an answer that contradicts the stored
-    view.
+    """Schedule a sync of the account, after a notification about the account or a change that got no answer.
 
     The sync starts after the commit of the current transaction. If a sync is already running, another sync follows.
     """
     transaction.on_commit(lambda: _request_sync(waba_id), robust=True)
+
+
+@contextmanager
+def read_again_if_unanswered(account: BusinessAccount) -> Iterator[None]:
+    """Request a sync when a change inside gets no usable answer, because Meta may have made it."""
+    try:
+        yield
+    except (MetaUnreachable, UpstreamUnreachable):
+        request_sync(waba_id=account.waba_id)
+        raise
 
 
 def _request_sync(waba_id: str) -> None:

@@ -382,14 +382,25 @@ def test_a_token_that_works_again_repairs_the_number(
     assert state(api, account) == ("connected", None)
 
 
-def test_a_silent_upstream_is_502(
-    api: Api, account: SimulatedAccount, simulator: RunningSimulator, settings: Any
+@pytest.mark.parametrize("operation", ["register", "deregister", "subscribe"])
+def test_after_a_silent_upstream_the_account_is_read_again(
+    api: Api,
+    account: SimulatedAccount,
+    simulator: RunningSimulator,
+    settings: Any,
+    django_capture_on_commit_callbacks: Any,
+    operation: str,
 ) -> None:
+    """Meta may have done what it did not answer."""
+    BusinessAccount.objects.update(sync_lease_until=None)
     settings.UPSTREAM_TIMEOUT_MS = 200
-    simulator.faults({"action": "hang", "ms": 1000, "match": {"path": "/deregister"}})
-    error = assert_error(api.post(path(account, "deregister")), 502, "meta_unreachable")
+    edge = "subscribed_apps" if operation == "subscribe" else operation
+    simulator.faults({"action": "hang", "ms": 1000, "match": {"path": f"/{edge}"}})
+    with django_capture_on_commit_callbacks(execute=True):
+        error = assert_error(api.post(path(account, operation)), 502, "meta_unreachable")
     assert error["details"]["timeout_ms"] == 200
     assert state(api, account) == ("connected", None)
+    assert BusinessAccount.objects.get().sync_lease_until is not None
 
 
 def test_a_bad_body_names_its_field(api: Api, account: SimulatedAccount) -> None:
