@@ -104,17 +104,18 @@ def _finding_node(node_id: str, *, tenant_id: UUID, environment: str) -> Stateme
 
 
 def learn_nodes(account: BusinessAccount, edge: str | None, answer: Mapping[str, Any]) -> None:
-    """Record the nodes in Meta's answer. `edge` is the called edge of an account or number."""
-    kind = NAMED_BY.get(edge or "")
-    if kind is not None:
-        run(
-            record_nodes(
-                [
-                    Named(account.tenant_id, account.environment, node_id, kind, account.waba_id)
-                    for node_id in _ids_in(answer, edge or "")
-                ]
-            )
-        )
+    """Record the nodes in Meta's answer. `edge` is the called edge of an account or number. Without an edge, the answer
+    is the account or number itself, and its members may be edges that the caller expanded.
+    """
+    lists = {edge: answer} if edge else {name: member(answer, name) for name in NAMED_BY}
+    named = [
+        Named(account.tenant_id, account.environment, node_id, NAMED_BY[name], account.waba_id)
+        for name, rows in lists.items()
+        if name in NAMED_BY
+        for node_id in _ids_in(rows, name)
+    ]
+    if named:
+        run(record_nodes(named))
 
 
 def named_in(change: Change, *, tenant_id: UUID, environment: str, waba_id: str) -> Iterable[Named]:

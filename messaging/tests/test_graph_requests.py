@@ -590,6 +590,18 @@ class TestNodes:
         error_of(other_api.get(f"/v25.0/{flow}"), 400, 100, 33)
         assert upstream_calls(simulator, flow) == []
 
+    def test_the_nodes_of_an_expanded_field_are_known(
+        self, api: Api, account: SimulatedAccount, number: PhoneNumber, graph: ScriptedGraph
+    ) -> None:
+        catalogs = {"data": [{"id": "700700700", "products": {"data": [{"id": "800800800"}]}}]}
+        answer = {"id": account.waba_id, "product_catalogs": catalogs, "unknown": {"data": [{"id": "900900900"}]}}
+        graph.answers("GET", f"/{account.waba_id}", answer)
+        graph.always_answers({"data": []})
+        assert api.get(f"/v25.0/{account.waba_id}?fields=product_catalogs").json() == answer
+        assert api.get("/v25.0/700700700/products").status_code == 200
+        for node_id in ("800800800", "900900900"):
+            error_of(api.get(f"/v25.0/{node_id}"), 400, 100, 33)
+
     def test_a_learned_node_teaches_nothing(
         self, api: Api, tenant: Tenant, account: SimulatedAccount, number: PhoneNumber, graph: ScriptedGraph
     ) -> None:
