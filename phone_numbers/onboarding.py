@@ -305,8 +305,8 @@ def adopt(
     """Store the account with its token and its proven numbers for the tenant. Raises Conflict for an account of another
     tenant or environment.
 
-    Numbers that another tenant has are left out. With `only_whole`, such a number raises Conflict instead. New numbers are `pending` with `not_subscribed` until the next steps
-    set their facts.
+    Numbers that another tenant has are left out. With `only_whole`, such a number raises Conflict instead. New numbers
+    are `pending` with `not_subscribed` until the next steps set their facts.
     """
     leaving.make_way(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id)
     if leaving.was_left(waba_id=grant.waba_id, phone_number_ids=views.keys(), new_owner=tenant_id):

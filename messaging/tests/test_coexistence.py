@@ -108,9 +108,7 @@ def test_an_onboarding_requests_contacts_then_chats_once(
     assert app_data.request_due() == 0
 
 
-def test_a_sign_up_whose_last_read_fails_requests_the_data_too(
-    api: Api, simulator: RunningSimulator
-) -> None:
+def test_a_sign_up_whose_last_read_fails_requests_the_data_too(api: Api, simulator: RunningSimulator) -> None:
     account = simulator.account([{"coexistence": True}], variant="no_target_ids")
     simulator.faults({"match": {"path": f"/{account.phone_number_id}$"}, "action": "error", "code": 2})
     body = {

@@ -594,7 +594,11 @@ class TestNodes:
         self, api: Api, account: SimulatedAccount, number: PhoneNumber, graph: ScriptedGraph
     ) -> None:
         catalogs = {"data": [{"id": "700700700", "products": {"data": [{"id": "800800800"}]}}]}
-        answer = {"id": account.waba_id, "product_catalogs": catalogs, "unknown": {"data": [{"id": "900900900"}]}}
+        answer = {
+            "id": account.waba_id,
+            "product_catalogs": catalogs,
+            "unknown": {"data": [{"id": "900900900"}]},
+        }
         graph.answers("GET", f"/{account.waba_id}", answer)
         graph.always_answers({"data": []})
         assert api.get(f"/v25.0/{account.waba_id}?fields=product_catalogs").json() == answer

@@ -252,7 +252,12 @@ def test_subscribe_repairs(
     ],
 )
 def test_subscribe_brings_back_a_removed_number_that_meta_lists_as_connected(
-    api: Api, account: SimulatedAccount, simulator: RunningSimulator, taken_away: str, status: str, detail: str
+    api: Api,
+    account: SimulatedAccount,
+    simulator: RunningSimulator,
+    taken_away: str,
+    status: str,
+    detail: str,
 ) -> None:
     with facts_change(tenant_id=PhoneNumber.objects.get().tenant_id):
         PhoneNumber.objects.update(taken_away=taken_away)
