@@ -38,6 +38,7 @@ from messaging.media import transfer, uploads
 from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
 from messaging.message_log import customers
 from messaging.message_log.customers import Customer
+from messaging.sending.outbound import international
 from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import required_sender
 from tenants.audit import Actor
@@ -282,7 +283,7 @@ def _send(
     form: ReplyForm | TemplateReplyForm,
 ) -> bool:
     """Send a reply. Returns whether it was sent. If not, the form has the reason."""
-    to = {"to": customer.wa_id} if customer.wa_id else {"recipient": customer.user_id}
+    to = {"to": international(customer.wa_id)} if customer.wa_id else {"recipient": customer.user_id}
     try:
         media_id = _uploaded(request, visit, number, form)
         body = {

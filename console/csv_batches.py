@@ -31,7 +31,7 @@ from messaging.csv_batches import TO, Filled, Table, UnreadableFileError
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
 from messaging.models import BatchFile, MessageTemplate
-from messaging.sending.outbound import lacks_country_code, typed_number, wa_ids_of
+from messaging.sending.outbound import international, lacks_country_code, typed_number, wa_ids_of
 from phone_numbers.models import PhoneNumber
 
 MESSAGES_SHOWN = 3
@@ -207,7 +207,7 @@ def _send_to_me(request: HttpRequest, visit: Visit, chosen: "Chosen") -> None:
         messages.error(request, "Give your number with its country code, e.g. +91 98000 00001.")
     elif first is not None:
         head = {"from": chosen.choice.cleaned_data["from_"], "messaging_product": "whatsapp"}
-        reply = send_once(request, visit, {**head, **first, "to": to})
+        reply = send_once(request, visit, {**head, **first, "to": international(to)})
         if reply.status < 300:
             messages.success(request, f"The first message is on its way to +{to}. The batch waits for you.")
         else:

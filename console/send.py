@@ -22,7 +22,7 @@ from messaging.message_log import customers
 from messaging.message_templates import parameters
 from messaging.models import MessageTemplate, MessageTemplateQuerySet
 from messaging.sending.flow import SendRequest, send_from_thread
-from messaging.sending.outbound import lacks_country_code, typed_number
+from messaging.sending.outbound import international, lacks_country_code, typed_number
 from phone_numbers.models import PhoneNumber
 from webhooks.events import envelope, search
 
@@ -136,7 +136,7 @@ class SendForm(TemplateForm):
     def message(self) -> dict[str, Any]:
         """The body for `POST /v1/messages`."""
         values = self.cleaned_data
-        head = {"from": values["from_"], "messaging_product": "whatsapp", "to": values["to"]}
+        head = {"from": values["from_"], "messaging_product": "whatsapp", "to": international(values["to"])}
         if self.document is not None:
             return {**head, "type": "template", "template": parameters.message(self.document, values)}
         return {**head, "type": "text", "text": {"body": values["text"]}}

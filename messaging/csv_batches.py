@@ -29,7 +29,13 @@ from messaging.batches.body import MAX_MESSAGES
 from messaging.message_templates import parameters
 from messaging.message_templates.parameters import Parameter
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
-from messaging.sending.outbound import OUTCOME_UNKNOWN, lacks_country_code, object_in, typed_number
+from messaging.sending.outbound import (
+    OUTCOME_UNKNOWN,
+    international,
+    lacks_country_code,
+    object_in,
+    typed_number,
+)
 from webhooks.events import envelope
 
 # --- CSV files as spreadsheets write them: a row of column names, then a row for each message. Pure functions with
@@ -203,7 +209,8 @@ def bodies(document: Mapping[str, Any], found: Filled) -> Iterator[dict[str, Any
     """The messages of a batch, built from a template and the rows of a file."""
     wanted = parameters.parameters_of(document)
     for _, to, values in found.messages:
-        yield {"to": to, "type": "template", "template": parameters.message(document, values, wanted)}
+        filled_in = parameters.message(document, values, wanted)
+        yield {"to": international(to), "type": "template", "template": filled_in}
 
 
 def _problem(
@@ -401,7 +408,7 @@ def _rows_of(
         found = None if body else stored.get(event_id)
         sent = member(object_in(found.data), "request") if found else object_in(body)
         template = sent.get("template")
-        values = {TO: str(sent.get("to", "")).lstrip("+")}
+        values = {TO: str(sent.get("to", ""))}
         values |= parameters.values_of(template) if isinstance(template, dict) else {}
         error = error_of(response)
         details = member(error, "error_data").get("details")

@@ -86,7 +86,7 @@ def test_an_agent_answers_and_sees_nothing_else(
     [sent] = sent_bodies(simulator, number)
     assert sent["text"] == {"body": "On its way."}
     assert sent["context"] == {"message_id": wamid}
-    assert sent["to"] == WA_ID
+    assert sent["to"] == f"+{WA_ID}"
     assert "On its way." in text(agent, path)
     assert agent.post("/console/conversations/on").status_code == 403
     assert agent.post("/console/conversations/off").status_code == 403

@@ -110,7 +110,7 @@ def test_a_message_is_sent_once_however_often_the_page_is_reloaded(
     assert "Meta accepted it" in page
     wamid = Event.objects.get(type="message.outbound").wamid
     assert wamid is not None
-    for words in (wamid, "Accepted by Meta", "curl ", '"to": "919812345678"'):
+    for words in (wamid, "Accepted by Meta", "curl ", '"to": "+919812345678"'):
         assert words in page
     assert wamid in html.unescape(browser.post("/console/send", form(number)).content.decode())
     other = html.unescape(browser.post("/console/send", form(number, text="Another")).content.decode())

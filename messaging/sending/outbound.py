@@ -47,6 +47,13 @@ def typed_number(text: str) -> str | None:
     return number.lstrip("+") if _NUMBER.fullmatch(number) else None
 
 
+def international(digits: str) -> str:
+    """The `to` of a full number, such as a wa_id. Without `+`, the upstream would read a short one as a number of the
+    business's own country (upstream fact 1.1).
+    """
+    return f"+{digits}"
+
+
 def lacks_country_code(text: str) -> bool:
     """Whether a typed number is ten digits in the form of an Indian mobile, without `+`.
 

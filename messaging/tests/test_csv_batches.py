@@ -139,7 +139,7 @@ def test_rows_become_messages_of_the_template() -> None:
     assert found.problems == []
     [first, _] = csv_batches.bodies(DOCUMENT, found)
     assert first == {
-        "to": "919812345678",
+        "to": "+919812345678",
         "type": "template",
         "template": {
             "name": "order_update",
@@ -378,7 +378,7 @@ def test_a_file_becomes_a_batch_once_however_often_it_is_started(
     assert (batch.total, batch.environment) == (2, "live")
     assert "diwali.csv" in text(browser, "/console/batches")
     item = orjson.loads(bytes(BatchItem.objects.get(batch=batch, idx=1).body))
-    assert (item["to"], item["messaging_product"]) == ("919812345679", "whatsapp")
+    assert (item["to"], item["messaging_product"]) == ("+919812345679", "whatsapp")
     assert bytes(BatchFile.objects.get().content) == b""
 
 
@@ -457,7 +457,7 @@ def test_the_first_message_goes_to_who_makes_the_batch_before_the_others(
     assert "Send 2 messages" in page, "the choices are kept"
     browser.post(f"{path}/start", trial)
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
-    assert (sent["to"], sent["type"]) == ("919800000077", "template")
+    assert (sent["to"], sent["type"]) == ("+919800000077", "template")
     given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
     assert given == [["Asha", "A-17"], ["A-17"]]
     refused = browser.post(f"{path}/start", {**trial, "try_to": "98000", "form_id": "a2"}, follow=True)
@@ -591,7 +591,7 @@ def test_failed_messages_come_as_a_file_that_can_be_sent_again(
     assert answer["Content-Type"].startswith("text/csv")
     first, second = csv.DictReader(io.StringIO(answer.content.decode()))
     assert first == {
-        "to": "919812345679",
+        "to": "'+919812345679",
         "body_1": "Bina",
         "body_2": "A-18",
         "button_0": "A-18",
