@@ -125,10 +125,10 @@ def deliver(bot: str, body: bytes) -> int:
 @pytest.mark.parametrize(
     ("name", "customer"),
     [
-        ("messages__text", {"to": "919812345678"}),
-        ("messages__phone_only", {"to": "919812345678"}),
+        ("messages__text", {"to": "+919812345678"}),
+        ("messages__phone_only", {"to": "+919812345678"}),
         ("messages__user_id_only", {"recipient": "IN.77889900112233445566"}),
-        ("messages__image", {"to": "919812345678"}),
+        ("messages__image", {"to": "+919812345678"}),
     ],
 )
 def test_a_customer_is_answered(

@@ -183,7 +183,8 @@ export function choiceOf(event: InboundEvent): Choice | null {
 export function replyBody(event: InboundEvent, content: Content, quote = false): OutgoingMessage {
   const message = event.data.message;
   const userId = message.from_user_id ?? event.user_id;
-  const address = message.from ? { to: message.from } : { recipient: userId };
+  // Without `+`, WhatsApp prepends the business's own country code to a full number of up to ten digits.
+  const address = message.from ? { to: `+${message.from}` } : { recipient: userId };
   if (!message.from && !userId) throw new WhabuzzError("The event names no customer.");
   return {
     from: event.phone_number_id,

@@ -256,6 +256,9 @@ def test_a_customer_without_a_number_is_answered_by_user_id(sdk: ModuleType) -> 
     }
     with pytest.raises(sdk.WhabuzzError):
         replies.reply_body({**event, "user_id": None}, "Hi")
+    # Without `+`, WhatsApp would take a full number of ten digits for one of the business's own country.
+    known = {**event, "data": {"message": {"id": "wamid.1", "from": "6581234567"}}}
+    assert replies.reply_body(known, "Hi")["to"] == "+6581234567"
 
 
 @pytest.mark.parametrize(

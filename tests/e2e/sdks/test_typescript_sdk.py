@@ -100,6 +100,7 @@ def test_the_package_does_what_it_promises(runtime: str, tag: str, stack: Stack,
             "type": "text",
             "text": {"body": "Hi"},
         },
+        "to": "+6581234567",
     }
     assert [event["wamid"] for event in sends_to(stack, f"9170009{tag}301")] == [wamid]
     keys = stack.api("GET", "/v1/api-keys?limit=200").json()["data"]

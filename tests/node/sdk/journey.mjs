@@ -119,5 +119,6 @@ export async function journey({ baseUrl, proxyUrl, apiKey, from, tag, signed }) 
   }
   const event = { id: "evt_1", phone_number_id: "2003", user_id: "IN.1", data: { message: { id: "wamid.1" } } };
   seen.reply = replyBody(event, "Hi", true);
+  seen.to = replyBody({ ...event, data: { message: { id: "wamid.1", from: "6581234567" } } }, "Hi").to;
   return seen;
 }

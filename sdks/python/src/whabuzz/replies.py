@@ -40,7 +40,8 @@ def reply_body(
     body: dict[str, Any] = {"from": event["phone_number_id"]}
     customer, user_id = message.get("from"), message.get("from_user_id") or event.get("user_id")
     if customer:
-        body["to"] = customer
+        # Without `+`, WhatsApp prepends the business's own country code to a full number of up to ten digits.
+        body["to"] = f"+{customer}"
     elif user_id:
         body["recipient"] = user_id
     else:
