@@ -228,14 +228,14 @@ def _problem(
         )
     place = mapped[TO]
     typed = row.cells[place].strip() if place < len(row.cells) else ""
-    if lacks_country_code(typed):
-        return f"“{typed}” lacks its country code: write it with + and the code, e.g. +91 {typed}."
     if to is None:
         if not typed:
             return "The recipient's number is empty."
         if _SCIENTIFIC.fullmatch(typed):
             return f"“{typed}” was shortened by the spreadsheet: format the column as text."
         return f"“{typed[:40]}” is not a phone number with its country code, e.g. +91 98000 00001."
+    if lacks_country_code(typed):
+        return f"“{typed}” lacks its country code: write it with + and the code, e.g. +91 98123 45678."
     for parameter in wanted:
         value = values[parameter.key]
         column = table.columns[mapped[parameter.key]]

@@ -37,7 +37,7 @@ from phone_numbers.senders_and_owners import Sender
 from webhooks.events.envelope import NewEvent
 
 _BETWEEN = re.compile(r"[\s().-]")
-_INDIAN_MOBILE = re.compile(r"[6-9][0-9]{9}")
+_SHORT = re.compile(r"[0-9]{1,10}")
 _NUMBER = re.compile(r"\+?[1-9][0-9]{6,14}")
 
 
@@ -55,12 +55,12 @@ def international(digits: str) -> str:
 
 
 def lacks_country_code(text: str) -> bool:
-    """Whether a typed number is ten digits in the form of an Indian mobile, without `+`.
+    """Whether a typed number has at most ten digits and no `+`.
 
-    Such a number is ambiguous. The upstream prepends the country code of the business number (upstream fact 1.1). But
-    the digits can also be a full number: 98 is Iran's country code. So a full number of this form needs `+`.
+    The upstream prepends the country code of the business number to them (upstream fact 1.1), also to a full number of
+    a small country. So a full number of this length needs `+`.
     """
-    return _INDIAN_MOBILE.fullmatch(_BETWEEN.sub("", text)) is not None
+    return _SHORT.fullmatch(_BETWEEN.sub("", text)) is not None
 
 
 PRODUCT = b'"messaging_product":"whatsapp"'

@@ -165,6 +165,8 @@ def test_rows_become_messages_of_the_template() -> None:
     [
         ("98123,A,B", "not a phone number"),
         ("98123 45678,A,B", "lacks its country code: write it with + and the code, e.g. +91 98123 45678"),
+        ("4155550100,A,B", "lacks its country code: write it with + and the code, e.g. +91 98123 45678"),
+        ("6581234567,A,B", "lacks its country code"),
         (",A,B", "number is empty"),
         ("9.19812E+11,A,B", "shortened by the spreadsheet"),
         ("919812345678,A", "“order” is empty"),

@@ -873,6 +873,8 @@ class TestCustomerHours:
             # WhatsApp would add the country code of the business. Read as a full number, it would be from Iran.
             ("98123 45678", []),
             ("6581234567", []),
+            ("(415) 555-0100", []),
+            ("5551234567", []),
             ("+65 8123-4567", ["Asia/Singapore"]),
             (None, []),
         ]
