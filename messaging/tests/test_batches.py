@@ -16,10 +16,10 @@ from gateway.api import limits
 from gateway.api.json import MOST_NESTED, values_in
 from gateway.api.limits import API_BODY_BYTES, Bulkhead, LargeBodyMemory
 from gateway.clock import isoformat, now
-from messaging import admin
+from messaging import admin, csv_batches
 from messaging.batches import views
 from messaging.batches.outcomes import outcomes_of
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchFile, BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
@@ -456,11 +456,17 @@ def test_after_a_restore_the_open_batches_of_all_are_cancelled(
         batch.status = "completed" if batch.public_id == ended else "queued"
         batch.environment = "test" if batch.public_id == of_test else "live"
         batch.save()
+    # The gap may have repeated the failed items of this batch, and started this file.
+    Batch.objects.filter(status="completed").update(failed=5)
+    BatchItem.objects.filter(batch__status="completed").update(status="failed")
+    csv_batches.store_file(tenant_id=number.tenant_id, environment="live", name="a.csv", content=b"to\n1\n")
     call_command("cancel_open_batches")
     assert capsys.readouterr().out == "2 batches and 0 scheduled messages cancelled.\n"
     found = {batch.public_id: batch.status for batch in Batch.objects.all()}
     assert found == {ended: "completed", of_test: "cancelled", of_live: "cancelled"}
     assert not BatchItem.objects.filter(batch__status="cancelled", status="pending").exists()
+    assert_error(api.post(f"{PATH}/{ended}/retry"), 409, "conflict")
+    assert not BatchFile.objects.exists()
 
 
 @pytest.mark.django_db

@@ -1,5 +1,6 @@
 """`manage.py cancel_open_batches`: cancel open batches and scheduled messages after a restore. They may have been sent
-or cancelled after the backup was made.
+or cancelled after the backup was made. For the same reason, failed messages can no longer be retried, and uploaded
+files can no longer be started.
 """
 
 from typing import Any
@@ -10,12 +11,13 @@ from django.db.models import Q
 from gateway.api.errors import Conflict
 from gateway.clock import now
 from messaging.batches import lifecycle
-from messaging.models import Batch, ScheduledMessage
+from messaging.models import Batch, BatchFile, BatchItem, ScheduledMessage
 
 
 class Command(BaseCommand):
     help = (
-        "Cancel the open batches and scheduled messages of all tenants. Run this after a restore, or after a fail-over "
+        "Cancel the open batches and scheduled messages of all tenants, end the retries of completed batches, and "
+        "delete uploaded files that were not started. Run this after a restore, or after a fail-over "
         "that lost commits, and before a batches worker starts. Otherwise, messages whose send or cancellation the "
         "database has lost would be sent."
     )
@@ -38,6 +40,12 @@ class Command(BaseCommand):
                 count += 1
             except Conflict:
                 continue  # the batch ended in the meantime
+        completed = Batch.objects.filter(status=Batch.Status.COMPLETED, failed__gt=0)
+        retryable = BatchItem.objects.filter(
+            batch_id__in=completed.values("id"), status=BatchItem.Status.FAILED
+        )
+        retryable.exclude(body=b"").update(body=b"")
+        BatchFile.objects.filter(batch_id=None).delete()
         open_messages = ScheduledMessage.objects.filter(
             chosen, status__in=[ScheduledMessage.Status.SCHEDULED, ScheduledMessage.Status.SENDING]
         )
