@@ -19,6 +19,7 @@ from messaging.batches.body import customers_of
 from messaging.idempotency import WINDOW
 from messaging.models import Batch, BatchFile, IdempotencyRecord, KeptNotification, OptOut
 from messaging.sending.customer_hours import country_code
+from messaging.sending.outbound import outcome_unknown
 from webhooks.events import envelope
 from webhooks.events import retention as events
 from webhooks.models import EXPUNGED, Event
@@ -101,10 +102,11 @@ def prune_scheduled_messages() -> int:
 # Called by `manage.py expunge` and `erasure.py`. Unsent messages stay, because they are still to be sent. The stored
 # answers of Idempotency-Keys stay until they are 24 hours old, so that no message is sent twice.
 
-# An ended item still has its answer, and its body if it may be retried. The statement handles one batch at a time, by
-# primary keys.
+# An ended item still has its answer, and its body if it may be retried. An unknown outcome stays. The statement handles
+# one batch at a time, by primary keys.
 _EXPUNGE_ANSWERS = f"""
-UPDATE messaging_batchitem i SET wamid = NULL, response = NULL, message_ref = NULL, body = ''
+UPDATE messaging_batchitem i SET wamid = NULL, message_ref = NULL, body = '',
+    response = CASE WHEN position('"outcome_unknown"'::bytea IN i.response) > 0 THEN %(unknown)s::bytea END
 FROM events e
 WHERE i.batch_id = %(batch_id)s AND {of_tenant("e")} AND e.id = i.event_id
   AND starts_with(e.dedupe_key, %(expunged)s)
@@ -193,6 +195,7 @@ def _expunge_answers(tenant_id: UUID) -> Iterator[int]:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
             values: dict[str, Any] = {"batch_id": batch_id, "tenant_id": tenant_id, "expunged": EXPUNGED}
+            values["unknown"] = outcome_unknown({})
             cursor.execute(_EXPUNGE_ANSWERS, values)
         yield 0
     with connection.cursor() as cursor:

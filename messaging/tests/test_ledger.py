@@ -17,9 +17,12 @@ from gateway.api.access_log import SEND_ROUTES
 from gateway.clock import now
 from gateway.request_log.models import ApiRequest
 from gateway.request_log.tests.listening import listening
+from gateway.upstream.notifications.change import MessageFacts, Status
+from messaging import retention
 from messaging.daily_ledger import tally
 from messaging.daily_ledger.tally import Counting, day_of
 from messaging.models import Batch, BatchItem
+from messaging.sending.outbound import outcome_unknown
 from messaging.tests.conftest import connected_number
 from tenants import platform_apps
 from tenants.credentials import api_keys
@@ -219,6 +222,38 @@ def test_failed_items_and_unknown_outcomes_are_counted(
         BatchItem.objects.create(batch=batch, idx=2, status="pending", body=b"{}")
     sends = api.get("/v1/ledger").json()["sends"]
     assert (sends["failed"], sends["outcome_unknown"]) == (1, 1)
+
+
+def test_erased_messages_stay_counted(
+    platform_app: PlatformApp, app_key: api_keys.NewKey, tenant: Tenant, api: Api
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(app=platform_app)
+    statuses: tuple[Status, ...] = ("accepted", "failed", "unknown")
+    events = [
+        make(
+            tenant,
+            "message.outbound",
+            wamid="wamid.1" if status == "accepted" else None,
+            message=MessageFacts("outbound", status, is_message=True),
+            raw=None,
+        )[0]
+        for status in statuses
+    ]
+    batch = Batch.objects.create(
+        tenant=tenant, environment="live", phone_number_id="1", total=2, rate_per_sec=80
+    )
+    for event, response in zip(events[1:], (b'{"error":{}}', outcome_unknown({"to": "+91"})), strict=True):
+        batch.items.create(idx=len(response), status="failed", response=response, event_id=event.id)
+
+    def counted() -> list[Any]:
+        (line,) = Api(app_key.key).get("/v1/usage").json()["data"]
+        return [api.get("/v1/ledger").json()["sends"], line["sent"]]
+
+    before = counted()
+    assert [before[0][name] for name in ("accepted", "failed", "outcome_unknown")] == [1, 1, 1]
+    assert retention.expunge(tenant_id=tenant.id) == 3
+    assert counted() == before
+    assert not [item for item in batch.items.all() if b"+91" in bytes(item.response or b"")]
 
 
 @pytest.mark.parametrize("is_open", [True, False])
