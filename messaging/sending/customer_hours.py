@@ -1,14 +1,16 @@
 """The member `customer_hours`: hours of the day, in the customer's time zone, within which a message may be sent.
 
-The area code of a phone number determines its time zone. A mobile number of most countries, or a business-scoped user
-id, determines only the country (data of Google's libphonenumber). If several zones are possible, the hours must be
-open in all of them. The hours of a batch must be open for all its customers. The functions are pure: the caller
-passes the time.
+The area code of a phone number determines its time zone. A mobile number of most countries determines only the calling
+code (data of Google's libphonenumber), and a business-scoped user id only the country (tz database). If several zones
+are possible, the hours must be open in all of them. The hours of a batch must be open for all its customers. The
+functions are pure: the caller passes the time.
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, time, timedelta
 from functools import cache
+from importlib import resources
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -110,14 +112,14 @@ def zones_of(recipient: str | None) -> tuple[str, ...]:
     if recipient is None or outbound.lacks_country_code(recipient):
         return ()
     if outbound.is_user_id(recipient):
-        return _of_country(phonenumbers.country_code_for_region(recipient[:2]))
+        return _by_country().get(recipient[:2], ())
     try:
         number = phonenumbers.parse(f"+{phone_digits(recipient)}")
     except phonenumbers.NumberParseException:
         return ()
     zones = tuple(time_zones_for_number(number))
     # A number outside its country's numbering plan, such as a Mexican WhatsApp id, may be anywhere in the country.
-    return _of_country(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
+    return tuple(TIMEZONE_DATA.get(str(number.country_code), ())) if UNKNOWN_TIMEZONE in zones else zones
 
 
 def country_code(digits: str) -> str:
@@ -128,8 +130,17 @@ def country_code(digits: str) -> str:
         return ""
 
 
-def _of_country(code: int | None) -> tuple[str, ...]:
-    return tuple(TIMEZONE_DATA.get(str(code), ()))
+@cache
+def _by_country() -> Mapping[str, tuple[str, ...]]:
+    """The time zones of each country, by its two letters."""
+    table = resources.files("tzdata").joinpath("zoneinfo/zone1970.tab").read_text("utf-8")
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for line in table.splitlines():
+        if not line.startswith("#"):
+            countries, _, name = line.split("\t")[:3]
+            for country in countries.split(","):
+                found[country].append(name)
+    return {country: tuple(names) for country, names in found.items()}
 
 
 @cache

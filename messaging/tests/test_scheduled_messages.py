@@ -866,8 +866,11 @@ class TestCustomerHours:
             ("5511912345678", ["America/Sao_Paulo"]),
             ("5215512345678", list(TIMEZONE_DATA["52"])),
             ("61412345678", list(TIMEZONE_DATA["61"])),
-            ("IN.77889900112233445566", ["Asia/Calcutta"]),
-            ("IN.ENT.77889900112233445566", ["Asia/Calcutta"]),
+            ("IN.77889900112233445566", ["Asia/Kolkata"]),
+            ("IN.ENT.77889900112233445566", ["Asia/Kolkata"]),
+            # Other countries have the same calling code.
+            ("BB.77889900112233445566", ["America/Barbados"]),
+            ("GB.77889900112233445566", ["Europe/London"]),
             ("ZZ.77889900112233445566", []),
             ("9991234567", []),
             # WhatsApp would add the country code of the business. Read as a full number, it would be from Iran.
