@@ -129,7 +129,7 @@ FROM walk CROSS JOIN LATERAL (
     VALUES ('last', true),
         ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE)
 ) AS each (kind, holds)
-WHERE holds ORDER BY place, kind, id DESC
+WHERE holds ORDER BY place, kind, CASE WHEN kind = 'inbound' THEN sent_at END DESC NULLS LAST, id DESC
 """  # noqa: S608 - only column names are formatted in
 # Customers whose number begins with a prefix: each step through the index of customers finds the next number. Every
 # collation sorts digits in the same way. The steps do not look for messages with the scope's number, because a step

@@ -7,6 +7,7 @@ customer's newest `MOST_WALKED` messages are read.
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -32,7 +33,8 @@ FEWEST_DIGITS = 5
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
-# Finds the newest row of each kind of message.
+# Finds the newest row of each kind of message. The last inbound message is the one that the customer wrote last: an
+# older one may arrive later, because the upstream repeats a notification for days.
 _NEWEST = """
 SELECT DISTINCT ON (kind) kind, {columns}
 FROM (
@@ -50,7 +52,7 @@ CROSS JOIN LATERAL (VALUES
     ('user_id', user_id IS NOT NULL)
 ) AS each (kind, holds)
 WHERE holds
-ORDER BY kind, id DESC
+ORDER BY kind, CASE WHEN kind = 'inbound' THEN sent_at END DESC NULLS LAST, id DESC
 """
 
 Newest = dict[str, Message]
@@ -137,9 +139,14 @@ def _newest(scope: dict[str, Any], column: str, customer: str | None) -> Newest:
 
 def _newer(first: Newest, second: Newest) -> Newest:
     return {
-        kind: max((each[kind] for each in (first, second) if kind in each), key=lambda row: row.id)
+        kind: max((each[kind] for each in (first, second) if kind in each), key=partial(_age, kind))
         for kind in first.keys() | second.keys()
     }
+
+
+def _age(kind: str, row: Message) -> tuple[datetime, UUID]:
+    """The order of a kind's messages, as in `_NEWEST`."""
+    return (row.sent_at or row.created_at) if kind == "inbound" else row.created_at, row.id
 
 
 def _username(inbound: Message) -> str | None:

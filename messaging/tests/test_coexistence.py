@@ -378,6 +378,12 @@ def test_old_chats_are_not_unread_and_open_no_window_in_the_list(number: PhoneNu
     take_in(number, "messages", messages=[live])
     [found] = list_and_search.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
     assert (found.last.row.key, found.unread, found.is_open) == ("wamid.live", 1, True)
+    late = {**live, "id": "wamid.late", "timestamp": str(int((now() - timedelta(days=2)).timestamp()))}
+    take_in(number, "messages", messages=[late])
+    [found] = list_and_search.by_number(scope, CUSTOMER, since=now() - timedelta(days=365), limit=1).rows
+    assert (found.unread, found.is_open) == (2, True), (
+        "the window is that of the message that was written last"
+    )
 
 
 def test_old_chats_are_no_last_messages_of_a_customer(api: Api, number: PhoneNumber) -> None:

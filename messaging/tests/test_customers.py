@@ -1,6 +1,6 @@
 """`GET /v1/numbers/{id}/customers/{id}`: last messages, service window, opt-out and ids of a customer."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -89,10 +89,14 @@ def test_each_id_leads_to_the_other(api: Api, customer_id: str) -> None:
 
 def test_messages_under_either_id_count(api: Api) -> None:
     moment = now()
+    second, third = (str(int(moment.timestamp()) + later) for later in (1, 2))
     inbound("wamid.both", at=moment, from_user_id=USER_ID, **{"from": WA_ID})
-    take_in(messages=[{"id": "wamid.u", "timestamp": "1793500000", "type": "text", "from_user_id": USER_ID}])
+    take_in(messages=[{"id": "wamid.u", "timestamp": second, "type": "text", "from_user_id": USER_ID}])
     assert customer(api, WA_ID)["last_inbound_id"] == "wamid.u"
-    take_in(messages=[{"id": "wamid.w", "timestamp": "1793500000", "type": "text", "from": WA_ID}])
+    take_in(messages=[{"id": "wamid.w", "timestamp": third, "type": "text", "from": WA_ID}])
+    for wamid, who in (("wamid.late", {"from": WA_ID}), ("wamid.later", {"from_user_id": USER_ID})):
+        # The upstream repeats a notification for days, so an older message can arrive after the last one.
+        inbound(wamid, at=moment - timedelta(days=2), **who)
     for either in (WA_ID, USER_ID):
         assert customer(api, either)["last_inbound_id"] == "wamid.w", "the newest counts, under whichever id"
 
