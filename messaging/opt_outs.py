@@ -39,7 +39,8 @@ MARKETING = "marketing_messages"
 STOPPED = Q(reported_stop=True) | Q(wrote_stop=True)
 LONGEST_WORD = 40
 """The longest message that is compared with the stop and start words, in characters."""
-_AROUND = " \t\r\n.,;:!?¡¿*_~\"'`’“”।()[]<>-"
+_EMOJI_STYLE = "\ufe0f"
+"""Follows a symbol that is shown as an emoji. A mark by its category, as the vowels at the end of words are."""
 
 # A row gets a new id when its state changes. The id shows whether this statement made the change, even if another
 # process writes the same row.
@@ -267,7 +268,12 @@ def words() -> Mapping[str, bool]:
 
 
 def _plain(said: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", said).casefold().strip(_AROUND).split())
+    """A word in the form that is compared: without case, and without punctuation, symbols, blanks and invisible
+    characters around it.
+    """
+    normal = unicodedata.normalize("NFKC", said).casefold()
+    around = "".join(each for each in set(normal) if unicodedata.category(each)[0] in "PSZC") + _EMOJI_STYLE
+    return " ".join(normal.strip(around).split())
 
 
 def _record(said: Said, number: NumberRoute, scope: Mapping[str, Any]) -> NewEvent | None:

@@ -89,6 +89,11 @@ def changes() -> list[dict[str, Any]]:
         "बंद करें।",
         "நிறுத்து",
         "إلغاء الاشتراك",
+        "«توقف؟»",
+        "\u200fإيقاف\u200b",
+        "बंद॥",
+        "„Stopp“ 🙏🏽",
+        "stop— ❤️",
         "Désabonner",
         {"type": "button", "button": {"payload": "x", "text": "Stop promotions"}},
         {
