@@ -157,12 +157,17 @@ _MOVES = ("user_changed_number", "user_changed_user_id", "customer_changed_numbe
 """Types of system messages that give a customer's new ids (upstream fact 3.4)."""
 
 
-def concerns(value: JsonObject) -> bool:
-    """Whether a change has a message that is a stop or start word, or gives a customer's new ids. Called for every
-    notification of messages.
+OF_MESSAGES = ("messages", "standby")
+"""The fields of a customer's messages: in `standby` while Meta's agent handles the chat (upstream fact 3.11)."""
+
+
+def concerns(change: Change) -> bool:
+    """Whether a change of `OF_MESSAGES` has a message that is a stop or start word, or gives a customer's new ids.
+    Called for every notification of messages.
     """
     return any(
-        _word_of(item) is not None or _new_ids(item) != NOBODY for _, item in objects(value, "messages")
+        _word_of(item) is not None or _new_ids(item) != NOBODY
+        for _, item in objects(_holder(change), "messages")
     )
 
 
@@ -206,7 +211,7 @@ def _said(change: Change) -> Iterator[Said]:
 
 def _moved(change: Change, scope: Mapping[str, Any]) -> Iterator[Said]:
     """The decisions of customers who have new ids, for these ids. They stay valid for the former ids."""
-    for item, former in _items(change, "messages") if change.field == "messages" else ():
+    for item, former in _items(change, "messages") if change.field in OF_MESSAGES else ():
         if (new := _new_ids(item)) == NOBODY:
             continue
         previous = former._replace(user_id=_id(item, "previous_user_id") or former.user_id)
@@ -219,11 +224,17 @@ def _moved(change: Change, scope: Mapping[str, Any]) -> Iterator[Said]:
 
 def _items(change: Change, name: str) -> Iterator[tuple[JsonObject, Person]]:
     """The items in the list `name`, each with its customer. Items without a customer are left out."""
-    items = (change.value or {}).get(name)
+    items = _holder(change).get(name)
     # The drafts begin with one draft for each item of this list.
     for item, draft in zip(items if isinstance(items, list) else (), change.drafts, strict=False):
         if isinstance(item, dict) and (draft.wa_id or draft.user_id):
             yield item, Person(draft.wa_id, draft.user_id)
+
+
+def _holder(change: Change) -> JsonObject:
+    """The object with a change's lists."""
+    value = change.value or {}
+    return member(value, "standby") if change.field == "standby" else value
 
 
 def _new_ids(item: JsonObject) -> Person:

@@ -51,7 +51,7 @@ def has_effect(change: Change) -> bool:
     """Whether the change has a side effect."""
     if change.field not in EFFECTS or change.value is None:
         return False
-    return change.field != "messages" or opt_outs.concerns(change.value)
+    return change.field not in opt_outs.OF_MESSAGES or opt_outs.concerns(change)
 
 
 def apply_effect(change: Change, owner: Owner) -> None:
@@ -104,7 +104,7 @@ def _app_data(change: Change, owner: Owner) -> None:
 EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(sync.HANDLERS, _numbers),
     **dict.fromkeys(mirror.HANDLERS, _templates),
-    **dict.fromkeys(("messages", "user_preferences"), _opt_outs),
+    **dict.fromkeys((*opt_outs.OF_MESSAGES, "user_preferences"), _opt_outs),
     **dict.fromkeys(("history", "smb_app_state_sync"), _app_data),
 }
 """The side effect for each upstream field."""

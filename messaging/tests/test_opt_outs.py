@@ -130,6 +130,13 @@ def test_a_stop_word_beside_a_repeated_message_counts(api: Api, here: PhoneNumbe
     assert shown(api)[0] is True
 
 
+def test_a_stop_word_in_a_chat_of_metas_agent_counts(api: Api, here: PhoneNumber) -> None:
+    item = {"from": WA_ID, "id": "wamid.1", "timestamp": str(T0), "type": "text", "text": {"body": "STOP"}}
+    take_in("standby", standby={"contacts": [{"wa_id": WA_ID}], "messages": [item]})
+    assert shown(api) == (True, "stop_word", "2026-11-01T02:26:40.000Z")
+    assert [change["opted_out"] for change in changes()] == [True]
+
+
 def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
     texts = ("Please stop by at five", "Don't stop", "cancel", "stop" * 20)
     others: list[dict[str, Any]] = [
