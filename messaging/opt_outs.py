@@ -28,6 +28,7 @@ from gateway.upstream.notifications.change import NOBODY, Person, column
 from gateway.upstream.notifications.lossless_json import JsonObject, member, objects, text
 from gateway.upstream.notifications.normalise import Change
 from messaging.models import OptOut
+from phone_numbers.models import PhoneNumber
 from phone_numbers.senders_and_owners import NumberRoute
 from webhooks.events.envelope import NewEvent
 from webhooks.events.publish import publish
@@ -68,6 +69,19 @@ ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
 RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 """  # noqa: S608 - only expressions of this module are formatted in
 
+# Each copy has an id of its own, of the same time: lists are read on after an id.
+_TAKE_ALONG = """
+INSERT INTO messaging_optout (tenant_id, environment, phone_number_id, customer, id, wa_id, user_id,
+    reported_stop, reported_at, wrote_stop, wrote_at)
+SELECT o.tenant_id, o.environment, %(phone_number_id)s, o.customer,
+    (substr(o.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid, o.wa_id, o.user_id,
+    o.reported_stop, o.reported_at, o.wrote_stop, o.wrote_at
+FROM messaging_optout o
+JOIN numbers_phonenumber n ON n.tenant_id = o.tenant_id AND n.phone_number_id = o.phone_number_id
+WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s AND n.environment = %(environment)s
+  AND n.digits = %(digits)s AND o.phone_number_id <> %(phone_number_id)s
+ON CONFLICT DO NOTHING
+"""
 # The parameters are arrays, because binding ten thousand single parameters would take longer than the query.
 _AMONG = f"""
 SELECT o.phone_number_id, o.customer FROM messaging_optout o
@@ -91,6 +105,23 @@ _OTHER_IDS = " UNION ALL ".join(
     _OTHER_ID.format(given=given, other=other)
     for given, other in (("wa_id", "user_id"), ("user_id", "wa_id"))
 )
+
+
+def on_number_stored(*, instance: PhoneNumber, created: bool, **_: Any) -> None:
+    """Take the opt-outs of a number along to its new row: a number that moves to another account gets a new
+    phone_number_id.
+    """
+    if created and instance.digits:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _TAKE_ALONG,
+                {
+                    "tenant_id": instance.tenant_id,
+                    "environment": instance.environment,
+                    "phone_number_id": instance.phone_number_id,
+                    "digits": instance.digits,
+                },
+            )
 
 
 class Said(NamedTuple):

@@ -137,6 +137,22 @@ def test_a_stop_word_in_a_chat_of_metas_agent_counts(api: Api, here: PhoneNumber
     assert [change["opted_out"] for change in changes()] == [True]
 
 
+def test_an_opt_out_stays_when_the_number_moves_to_another_account(
+    api: Api, here: PhoneNumber, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    write("STOP")
+    write("START", at=T0 + 60, **{"from": "919812345670", "from_user_id": "IN.0"})
+    number_of(other_tenant, waba_id="1", phone_number_id="11")
+    for name, digits in (("2", here.digits), ("3", "919800000002")):
+        number_of(tenant, waba_id=name, phone_number_id=name, digits=digits)
+    rows = api.get("/v1/opt-outs").json()["data"]
+    assert sorted((row["phone_number_id"], row["wa_id"]) for row in rows) == [("2", WA_ID), (PNID, WA_ID)]
+    assert {row["opted_out_at"] for row in rows} == {"2026-11-01T02:26:40.000Z"}
+    first = api.get("/v1/opt-outs?limit=1").json()
+    rest = api.get(f"/v1/opt-outs?cursor={first['next_cursor']}").json()
+    assert first["data"] + rest["data"] == rows
+
+
 def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
     texts = ("Please stop by at five", "Don't stop", "cancel", "stop" * 20)
     others: list[dict[str, Any]] = [
