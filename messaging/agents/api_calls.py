@@ -18,8 +18,11 @@ from gateway.api.access_log import FinishedCall
 from gateway.api.authentication import TENANT_HEADER, Caller, check_tenant_caller, reach_of
 from gateway.api.errors import PayloadTooLarge, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, limit_of
+from gateway.clock import now
 from gateway.monitoring.logs import type_alone
 from gateway.roles import Area, KeyScope, may_change
+from messaging.idempotency import WINDOW
+from messaging.models import Batch, IdempotencyRecord
 from messaging.sending.flow import SendRequest, send_from_thread
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
@@ -55,6 +58,7 @@ class ApiCalls:
         """The environment of the credentials: `live` or `test`."""
         self.may_change: bool = caller.role is None or may_change(caller.role, Area.INTEGRATION)
         """Whether the caller's role allows tools that send or change something. Keys have no role."""
+        self._tenant_id = reach_of(caller)["tenant_id"]
         self._is_first = True
         self.upstream_ms = 0.0
         """Milliseconds that the calls have waited for the upstream."""
@@ -96,6 +100,16 @@ class ApiCalls:
             return reply.status, reply.body
 
         return self._finished("POST", "/v1/messages", answer)
+
+    def is_used(self, *, idempotency_key: str) -> bool:
+        """Whether a call that sends one message has the key."""
+        used = IdempotencyRecord.objects.filter(key=idempotency_key, started_at__gt=now() - WINDOW)
+        return used.filter(tenant_id=self._tenant_id, environment=self.environment).exists()
+
+    def is_batch(self, *, client_ref: str) -> bool:
+        """Whether a batch has the name."""
+        batches = Batch.objects.for_environment(self._tenant_id, self.environment)
+        return batches.filter(client_ref=client_ref).exists()
 
     def _call(
         self,

@@ -134,14 +134,20 @@ def _send_message(api: ApiCalls, given: Arguments) -> Any:
     number = given.get("from") or _only_number(api)
     addressed = [_addressed(recipient, content) for recipient in recipients]
     key = given["idempotency_key"]
-    if len(recipients) == 1:
+    client_ref = f"mcp:{api.environment}:{key}"
+    is_single = len(recipients) == 1
+    if api.is_batch(client_ref=client_ref) if is_single else api.is_used(idempotency_key=key):
+        # A repeat is recognised as a message or as a batch, so nothing else compares the two.
+        message = "Nothing was sent: this idempotency_key belongs to a call with other recipients."
+        raise _refused(422, "idempotency_conflict", message)
+    if is_single:
         sent = api.send({"from": number, **addressed[0]}, idempotency_key=key)
         return {"environment": api.environment, "answer": sent}
     if len(recipients) * len(orjson.dumps(content)) > MAX_BODY_BYTES:
         # The API refuses such a batch too, but only after it was built, and it can be a thousand times as large.
         message = f"The message is too large for {len(recipients)} recipients."
         raise _refused(413, "payload_too_large", message)
-    body = {"from": number, "client_ref": f"mcp:{api.environment}:{key}", "messages": addressed}
+    body = {"from": number, "client_ref": client_ref, "messages": addressed}
     batch = api.post("batches", body=body)
     if not batch.get("same_messages", True):
         message = (

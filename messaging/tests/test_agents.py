@@ -311,6 +311,11 @@ def test_several_recipients_need_a_confirmation(
     refused = agent.refused("send_message", **other)
     assert refused["code"] == "idempotency_conflict", "nothing was sent, so the agent must not say so"
     assert first["id"] in refused["message"]
+    one = {"to": [TO], "message": TEXT, "idempotency_key": "news-2"}
+    agent.call("send_message", **one)
+    for changed in (one | {"to": arguments["to"], "confirm": True}, arguments | {"to": [TO]}):
+        assert agent.refused("send_message", **changed)["code"] == "idempotency_conflict"
+    assert (Batch.objects.count(), Event.objects.filter(type="message.outbound").count()) == (1, 1)
     connected_number(tenant, simulator.account(), environment="live")
     live = agent_of(tenant, "live").call("send_message", **arguments, confirm=True)["batch"]
     assert (live["total"], live["id"] != first["id"]) == (2, True), "each environment by itself"
