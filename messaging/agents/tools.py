@@ -13,7 +13,7 @@ from gateway.guides import documentation
 from gateway.meta_errors import ErrorCode, error_code
 from messaging.agents.api_calls import ApiCalls, File, Refused
 from messaging.batches.body import MAX_BODY_BYTES
-from messaging.sending.outbound import is_user_id
+from messaging.sending.outbound import is_user_id, lacks_country_code
 
 Arguments = Mapping[str, Any]
 Schema = dict[str, Any]
@@ -116,12 +116,14 @@ def _explained(code: ErrorCode) -> Any:
 
 
 def _send_message(api: ApiCalls, given: Arguments) -> Any:
-    # One message for each customer, however the number is written. WhatsApp adds a country code to a short number
-    # without `+`, so that is another number than the same digits with `+`.
+    if short := next(filter(lacks_country_code, given["to"]), None):
+        raise _refused(
+            400, "invalid_request", f"Write {short} with + and its country code. Nothing was sent."
+        )
+    # One message for each customer, however the number is written.
     by_customer: dict[str, str] = {}
     for each in given["to"]:
-        digits = phone_digits(each) or ""
-        by_customer.setdefault(digits if len(digits) > 10 else each, each)
+        by_customer.setdefault(phone_digits(each) or each, each)
     recipients = list(by_customer.values())
     content = dict(given["message"])
     if len(recipients) > 1 and not given.get("confirm"):
@@ -325,7 +327,9 @@ TOOLS: tuple[AgentTool, ...] = (
         properties={
             "to": {
                 "type": "array",
-                "items": _text("A phone number with country code, or a business-scoped user id.", 100),
+                "items": _text(
+                    "A phone number with + and its country code, or a business-scoped user id.", 100
+                ),
                 "minItems": 1,
                 "maxItems": MOST_RECIPIENTS,
                 "description": "Who gets the message.",
