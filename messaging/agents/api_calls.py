@@ -24,6 +24,7 @@ from gateway.roles import Area, KeyScope, may_change
 from messaging.idempotency import WINDOW
 from messaging.models import Batch, IdempotencyRecord
 from messaging.sending.flow import SendRequest, send_from_thread
+from phone_numbers.models import PhoneNumber
 
 _NOT_FOUND = {"error": {"code": "not_found", "message": "There is no such object."}}
 _OF_THE_OUTER_CALL = ("CONTENT_LENGTH", "HTTP_IDEMPOTENCY_KEY", "HTTP_TRANSFER_ENCODING", CHUNKED)
@@ -58,7 +59,7 @@ class ApiCalls:
         """The environment of the credentials: `live` or `test`."""
         self.may_change: bool = caller.role is None or may_change(caller.role, Area.INTEGRATION)
         """Whether the caller's role allows tools that send or change something. Keys have no role."""
-        self._tenant_id = reach_of(caller)["tenant_id"]
+        self._reach = reach_of(caller)
         self._is_first = True
         self.upstream_ms = 0.0
         """Milliseconds that the calls have waited for the upstream."""
@@ -101,14 +102,24 @@ class ApiCalls:
 
         return self._finished("POST", "/v1/messages", answer)
 
+    def connected_numbers(self) -> list[str]:
+        """The ids of the connected numbers that the caller may use. No call of the API, so that a caller who may send
+        needs no scope for numbers.
+        """
+        numbers = PhoneNumber.objects.for_environment(self._reach["tenant_id"], self.environment)
+        if (within := self._reach["phone_number_ids"]) is not None:
+            numbers = numbers.filter(phone_number_id__in=within)
+        connected = numbers.filter(connection_state=PhoneNumber.State.CONNECTED)
+        return list(connected.values_list("phone_number_id", flat=True))
+
     def is_used(self, *, idempotency_key: str) -> bool:
         """Whether a call that sends one message has the key."""
         used = IdempotencyRecord.objects.filter(key=idempotency_key, started_at__gt=now() - WINDOW)
-        return used.filter(tenant_id=self._tenant_id, environment=self.environment).exists()
+        return used.filter(tenant_id=self._reach["tenant_id"], environment=self.environment).exists()
 
     def is_batch(self, *, client_ref: str) -> bool:
         """Whether a batch has the name."""
-        batches = Batch.objects.for_environment(self._tenant_id, self.environment)
+        batches = Batch.objects.for_environment(self._reach["tenant_id"], self.environment)
         return batches.filter(client_ref=client_ref).exists()
 
     def _call(

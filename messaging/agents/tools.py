@@ -168,8 +168,7 @@ def _only_number(api: ApiCalls) -> str | None:
 
     None when no number or several numbers are connected. The API then asks the caller for a number.
     """
-    listed = api.get("numbers")["data"]
-    connected = [each["phone_number_id"] for each in listed if each["connection_state"] == "connected"]
+    connected = api.connected_numbers()
     return connected[0] if len(connected) == 1 else None
 
 
