@@ -270,7 +270,7 @@ def outbound_event(
         environment=number.environment,
         dedupe_key=dedupe_key or _dedupe_key(wamid, event_id),
         data=b'{"request":%b,"response":%b,%b' % (sent, response, tail[1:]),
-        waba_id=number.waba_id,
+        waba_id=number.waba_id or None,
         phone_number_id=number.phone_number_id,
         display_phone_number=number.digits or None,
         wamid=column(wamid),
