@@ -186,7 +186,9 @@ def scheduled(request: HttpRequest, visit: Visit, scheduled_id: str) -> HttpResp
 
 
 def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
-    """Change the time of a scheduled batch. With `now`, the batch begins at once."""
+    """Change the time of a scheduled batch. With `now`, the batch begins at once, or when the hours of its
+    customers do.
+    """
     require_open(visit)
     found = _batch(visit, batch_id)
     form = TimeForm(request.POST, visit=visit)
@@ -195,8 +197,10 @@ def set_time(request: HttpRequest, visit: Visit, batch_id: str) -> HttpResponse:
         messages.error(request, str(form.errors["send_at"][0]))
         return redirect("console_batch", batch_id)
     with flash_errors(request):
-        lifecycle.reschedule(found, None if is_now else form.cleaned_data["send_at"])
-        messages.success(request, "The time was changed.")
+        batch = lifecycle.reschedule(found, None if is_now else form.cleaned_data["send_at"])
+        is_late = is_now and batch.send_at is not None
+        said = "The batch begins when the hours of its customers do." if is_late else "The time was changed."
+        messages.success(request, said)
     return redirect("console_batch", batch_id)
 
 

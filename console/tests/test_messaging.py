@@ -451,6 +451,11 @@ def test_what_waits_for_its_time_is_listed_changed_and_cancelled(
     assert api.get(f"/v1/messages/scheduled/{scheduled_id}").json()["send_at"] == f"{day}T13:00:00.000Z"
     browser.post(f"/console/batches/{batch_id}/time", {"send_at": ""})
     assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] == "scheduled"
+    closed = (now().hour + 2) % 24
+    Batch.objects.update(customer_hours={"from": closed, "to": closed + 1, "zones": ["UTC"]})
+    answer = browser.post(f"/console/batches/{batch_id}/time", {"now": ""}, follow=True)
+    assert "begins when the hours of its customers do" in answer.content.decode()
+    Batch.objects.update(customer_hours=None)
     browser.post(f"/console/batches/{batch_id}/time", {"now": ""})
     assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] is None
     browser.post(page, {"cancel": ""})
