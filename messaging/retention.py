@@ -1,6 +1,6 @@
 """Retention of the message flows' rows: hourly deletion, and expunging at a tenant's request."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -113,6 +113,15 @@ WHERE i.batch_id = %(batch_id)s AND {of_tenant("e")} AND e.id = i.event_id
   AND (i.wamid IS NOT NULL OR i.response IS NOT NULL OR i.message_ref IS NOT NULL OR i.body <> '')
 """  # noqa: S608 - only a condition is formatted in
 
+# A skipped item has no event, so only its reference can name the customer.
+_EXPUNGE_REFERENCES = """
+UPDATE messaging_batchitem SET message_ref = NULL
+WHERE batch_id = %(batch_id)s AND status = 'skipped' AND event_id IS NULL AND message_ref IS NOT NULL
+  AND (%(end)s::uuid IS NULL OR batch_id < %(end)s)
+  AND (%(digits)s::text IS NULL OR position(%(digits)s IN regexp_replace(message_ref, '[^0-9]', '', 'g')) > 0)
+  AND (%(user_id)s::text IS NULL OR position(%(user_id)s IN message_ref) > 0)
+"""
+
 _EXPUNGE_SCHEDULED_ANSWERS = """
 UPDATE messaging_scheduledmessage s SET wamid = NULL, response = NULL
 FROM events e
@@ -164,7 +173,13 @@ def expunge_in_steps(
         nameless = rows.filter(NAMELESS, type="message.outbound")
         for some in events.in_batches(nameless):
             yield events.expunge_events(_sent_to(some, wa_id=wa_id, user_id=user_id))
-    yield from _expunge_answers(tenant_id)
+    skipped = {
+        "end": ids.first_at(before) if before is not None else None,
+        # Callers also write a number without its country code.
+        "digits": wa_id.removeprefix(country_code(wa_id)) if wa_id is not None else None,
+        "user_id": user_id,
+    }
+    yield from _expunge_answers(tenant_id, skipped)
 
 
 def _sent_to(some: Sequence[Event], *, wa_id: str | None, user_id: str | None) -> list[Event]:
@@ -191,12 +206,13 @@ def delete_opt_outs(tenant_id: UUID, **customer: str) -> int:
     return OptOut.objects.filter(tenant_id=tenant_id, **customer).delete()[0]
 
 
-def _expunge_answers(tenant_id: UUID) -> Iterator[int]:
+def _expunge_answers(tenant_id: UUID, skipped: Mapping[str, Any]) -> Iterator[int]:
     for batch_id in Batch.objects.for_tenant(tenant_id).order_by("id").values_list("id", flat=True):
         with connection.cursor() as cursor:
             values: dict[str, Any] = {"batch_id": batch_id, "tenant_id": tenant_id, "expunged": EXPUNGED}
             values["unknown"] = outcome_unknown({})
             cursor.execute(_EXPUNGE_ANSWERS, values)
+            cursor.execute(_EXPUNGE_REFERENCES, {"batch_id": batch_id, **skipped})
         yield 0
     with connection.cursor() as cursor:
         cursor.execute(_EXPUNGE_SCHEDULED_ANSWERS, [tenant_id, EXPUNGED])

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 
 from gateway.clock import now
 from messaging.batches import runner
+from messaging.models import BatchItem
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.models import AuditEntry, Tenant
@@ -155,6 +156,20 @@ class TestBatches:
         assert expunge(tenant, "--all") == "Expunged 2 events.\n", "the message, and the end of its batch"
         assert [item["response"] for item in self.items(api, batches[0])] == [None]
         assert self.items(other_api, batches[1]) == before
+
+    def test_the_reference_of_a_skipped_item_names_nobody(
+        self, tenant: Tenant, api: Api, number: PhoneNumber
+    ) -> None:
+        batch_id = self.create(api, number, "919811100001", "919811100002", "919811100003")
+        BatchItem.objects.update(status="skipped", body=b"")
+        for idx, reference in enumerate(("visit-+91 98111-00001", "IN.1:visit")):
+            BatchItem.objects.filter(idx=idx).update(message_ref=reference)
+        assert expunge(tenant, "--wa-id", "919811100001") == "Expunged 0 events.\n"
+        assert expunge(tenant, "--user-id", "IN.1") == "Expunged 0 events.\n"
+        kept = [item["message_ref"] for item in self.items(api, batch_id)]
+        assert kept == [None, None, "919811100003"]
+        expunge(tenant, "--all")
+        assert [item["message_ref"] for item in self.items(api, batch_id)] == [None] * 3
 
     def test_what_is_still_to_be_sent_is_sent(
         self, tenant: Tenant, api: Api, number: PhoneNumber, simulator: RunningSimulator
