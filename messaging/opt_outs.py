@@ -10,7 +10,7 @@ The incoming flow applies opt-outs inside its transaction. When a customer's sta
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -83,12 +83,12 @@ WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s AND n.envi
 ON CONFLICT DO NOTHING
 """
 # The parameters are arrays, because binding ten thousand single parameters would take longer than the query.
-_AMONG = f"""
-SELECT o.phone_number_id, o.customer FROM messaging_optout o
+_AMONG = """
+SELECT o.phone_number_id, o.customer, o.reported_at, o.reported_stop, o.wrote_at, o.wrote_stop
+FROM messaging_optout o
 WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s
   AND o.phone_number_id = ANY(%(phone_number_ids)s::text[]) AND o.customer = ANY(%(customers)s::text[])
-  AND {_STATE.format(row="o")}
-"""  # noqa: S608 - only an expression of this module is formatted in
+"""
 # The other id of each customer, from the newest message with both. A range instead of an equality makes the planner
 # walk the index in order and stop early.
 _OTHER_ID = """
@@ -124,6 +124,15 @@ def on_number_stored(*, instance: PhoneNumber, created: bool, **_: Any) -> None:
             )
 
 
+class Decisions(NamedTuple):
+    """What is stored of a customer's last decisions under one id."""
+
+    reported_at: datetime | None
+    reported_stop: bool
+    wrote_at: datetime | None
+    wrote_stop: bool
+
+
 class Said(NamedTuple):
     """A customer's decision about marketing messages, from one source."""
 
@@ -136,13 +145,16 @@ class Said(NamedTuple):
 
 def of_customer(*, customers: Iterable[str | None], **scope: Any) -> OptOut:
     """Find a customer's last decision from each source about a number, stored under any of the customer's ids."""
-    rows = list(OptOut.objects.filter(**scope, customer__in=list(filter(None, customers))))
-    reported = [(row.reported_at, row.reported_stop) for row in rows if row.reported_at is not None]
-    wrote = [(row.wrote_at, row.wrote_stop) for row in rows if row.wrote_at is not None]
-    said = OptOut()
-    said.reported_at, said.reported_stop = max(reported, default=(None, False))
-    said.wrote_at, said.wrote_stop = max(wrote, default=(None, False))
-    return said
+    rows = OptOut.objects.filter(**scope, customer__in=list(filter(None, customers)))
+    known = [Decisions(*said) for said in rows.values_list(*Decisions._fields)]
+    return OptOut(**_last(known)._asdict())
+
+
+def _last(known: Sequence[Decisions]) -> Decisions:
+    """The last decision from each source."""
+    reported = [(each.reported_at, each.reported_stop) for each in known if each.reported_at is not None]
+    wrote = [(each.wrote_at, each.wrote_stop) for each in known if each.wrote_at is not None]
+    return Decisions(*max(reported, default=(None, False)), *max(wrote, default=(None, False)))
 
 
 def among(
@@ -152,8 +164,9 @@ def among(
     phone_number_ids: Iterable[str],
     customers: Iterable[str | None],
 ) -> set[tuple[str, str]]:
-    """The (number, customer) pairs in which the customer, by wa_id or user_id, has opted out of the number under either
-    id. An opt-out is stored under the ids that were known then, and a later message may have named the other id.
+    """The (number, customer) pairs in which the customer, by wa_id or user_id, has opted out of the number: the last
+    decision under either id counts. It is stored under the ids that were known then, and a later message may have named
+    the other id.
     """
     wanted, numbers = set(filter(None, customers)), set(phone_number_ids)
     wa_ids = {customer for customer in wanted if customer.isdigit()}
@@ -166,13 +179,15 @@ def among(
         cursor.execute(_OTHER_IDS, {**scope, "wa_ids": list(wa_ids), "user_ids": list(wanted - wa_ids)})
         others: dict[str, str] = dict(cursor.fetchall())
         cursor.execute(_AMONG, {**scope, "customers": list(wanted.union(others.values()))})
-        stopped: set[tuple[str, str]] = set(cursor.fetchall())
-    return {
-        (number, customer)
-        for number in numbers
-        for customer in wanted
-        if not stopped.isdisjoint({(number, customer), (number, others.get(customer, customer))})
-    }
+        known = {(number, customer): Decisions(*said) for number, customer, *said in cursor.fetchall()}
+    found = set()
+    for number in numbers:
+        for customer in wanted:
+            names = (number, customer), (number, others.get(customer, customer))
+            said = _last([known[name] for name in names if name in known])
+            if said.reported_stop or said.wrote_stop:
+                found.add((number, customer))
+    return found
 
 
 def opted_out(*, tenant_id: UUID, environment: str) -> QuerySet[OptOut]:

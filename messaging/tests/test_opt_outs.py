@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
+from gateway.clock import now
 from messaging import opt_outs
 from messaging.batches import runner
 from messaging.models import OptOut
@@ -151,6 +152,19 @@ def test_an_opt_out_stays_when_the_number_moves_to_another_account(
     first = api.get("/v1/opt-outs?limit=1").json()
     rest = api.get(f"/v1/opt-outs?cursor={first['next_cursor']}").json()
     assert first["data"] + rest["data"] == rows
+
+
+def test_the_last_word_counts_under_whichever_id_it_came(api: Api, here: PhoneNumber) -> None:
+    scope: dict[str, Any] = {"tenant_id": here.tenant_id, "environment": "live", "phone_number_ids": [PNID]}
+    for place, (said, name) in enumerate(
+        (("STOP", {"from": WA_ID}), ("START", {"from_user_id": USER_ID}), ("STOP", {"from_user_id": "IN.2"}))
+    ):
+        item = {"id": f"wamid.{place}", "timestamp": str(T0 + place), "type": "text", "text": {"body": said}}
+        take_in("messages", messages=[{**item, **name}])
+    assert opt_outs.among(**scope, customers=[WA_ID, USER_ID, "IN.2"]) == {(PNID, WA_ID), (PNID, "IN.2")}
+    write("Hi", at=T0 + 60)
+    assert not shown(api)[0]
+    assert opt_outs.among(**scope, customers=[WA_ID, USER_ID, "IN.2"]) == {(PNID, "IN.2")}
 
 
 def test_other_messages_mean_nothing(api: Api, here: PhoneNumber) -> None:
@@ -453,7 +467,7 @@ def test_a_batch_skips_those_who_opted_out_if_it_asks(
 ) -> None:
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
     number = connected_number(tenant, account)
-    stopped = {"reported_stop": True, "id": tenant.id}
+    stopped = {"reported_stop": True, "reported_at": now(), "id": tenant.id}
     own = {"tenant_id": tenant.id, "environment": "live", "phone_number_id": number.phone_number_id}
     for row in (
         {**own, "customer": "919800001000"},
@@ -509,7 +523,8 @@ def test_a_batch_skips_a_customer_whose_wa_id_has_a_digit_more_or_less_than_the_
 ) -> None:
     monkeypatch.setattr("messaging.batches.lifecycle.wake", lambda: None)
     number = connected_number(tenant, account)
-    stopped = {"tenant_id": tenant.id, "environment": "live", "reported_stop": True, "id": tenant.id}
+    stopped = {"tenant_id": tenant.id, "environment": "live", "id": tenant.id}
+    stopped |= {"reported_stop": True, "reported_at": now()}
     expected = {
         ("553187654321", "+55 31 98765-4321"): "skipped",
         ("5511987654322", "+55 11 8765-4322"): "skipped",
