@@ -47,6 +47,10 @@ SAFE_SECONDS = 200.0
 CLAIMED_AT_ONCE = 64
 """How many messages one claim takes."""
 RETRY_SECONDS = 0.5
+RECOVERY_SECONDS = 30.0
+"""How long after an outage of the database no interrupted messages are claimed. Claims expire during a long outage, and
+the processes that sent the messages record their results first.
+"""
 
 _LANE = 1
 
@@ -128,6 +132,7 @@ class ScheduledSends:
         self._process, self._pool = process, pool
         self._of_number: dict[str, asyncio.Task[None]] = {}
         self._pacers: dict[str, Pacer] = {}
+        self._recovered_at = 0.0
 
     @property
     def is_busy(self) -> bool:
@@ -141,7 +146,7 @@ class ScheduledSends:
         try:
             is_due, is_interrupted, batch_is_due = await self._process.in_database(_LANE, due)
             claimed: list[Claimed] = []
-            if is_interrupted:
+            if is_interrupted and time.monotonic() >= self._recovered_at:
                 claimed += await self._process.in_database(_LANE, claim_interrupted)
             while is_due:
                 more = await self._process.in_database(_LANE, claim, [*self._of_number])
@@ -152,6 +157,7 @@ class ScheduledSends:
             if not is_outage(error):
                 raise
             log.warning("scheduled_not_claimed", **error_fields(error))
+            self._recovered_at = time.monotonic() + RECOVERY_SECONDS
             return False
         return batch_is_due
 

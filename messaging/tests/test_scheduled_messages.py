@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway import ids
@@ -398,6 +398,31 @@ def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
         "connection_error",
     )
     assert len(received(simulator, number)) == 1
+
+
+def test_after_an_outage_the_processes_record_their_results_before_one_claims_what_was_interrupted() -> None:
+    """During the outage the claims of sent messages expire. The processes that sent them still have the answers."""
+
+    called: list[Any] = []
+
+    class Process:
+        stopping = False
+
+        async def in_database(self, lane: int, call: Any, *values: Any) -> Any:
+            called.append(call)
+            if len(called) == 1:
+                raise OperationalError("server closed the connection unexpectedly")
+            return (False, True, False) if call is scheduled_sender.due else []
+
+    async def look(times: int) -> list[Any]:
+        sends = scheduled_sender.ScheduledSends(Process(), None)  # type: ignore[arg-type]
+        for _ in range(times):
+            await sends.look()
+        return called
+
+    due = scheduled_sender.due
+    assert asyncio.run(look(2)) == [due, due]
+    assert asyncio.run(look(1)) == [due, due, due, scheduled_sender.claim_interrupted], "it saw no outage"
 
 
 def test_one_that_found_no_connection_is_released_when_the_process_ends(
