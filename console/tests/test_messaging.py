@@ -453,8 +453,8 @@ def test_what_waits_for_its_time_is_listed_changed_and_cancelled(
     assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] == "scheduled"
     closed = (now().hour + 2) % 24
     Batch.objects.update(customer_hours={"from": closed, "to": closed + 1, "zones": ["UTC"]})
-    answer = browser.post(f"/console/batches/{batch_id}/time", {"now": ""}, follow=True)
-    assert "begins when the hours of its customers do" in answer.content.decode()
+    sent_now = browser.post(f"/console/batches/{batch_id}/time", {"now": ""}, follow=True)
+    assert "begins when the hours of its customers do" in sent_now.content.decode()
     Batch.objects.update(customer_hours=None)
     browser.post(f"/console/batches/{batch_id}/time", {"now": ""})
     assert api.get(f"/v1/messages/batch/{batch_id}").json()["waiting_for"] is None
