@@ -35,6 +35,7 @@ WORDS = {
     "received": "Received",
 }
 """The words for the statuses of a message."""
+ANSWER_LOST = "WhatsApp's answer was lost"
 
 
 class Explanation(NamedTuple):
@@ -71,6 +72,11 @@ def explained(found: Detail) -> Explanation:
     if row.status == "sent":
         return Explanation(
             "Meta sent it. The phone has not confirmed it yet: it may be off or without a network.",
+            "warn",
+        )
+    if row.status == "unknown":
+        return Explanation(
+            f"{ANSWER_LOST}: the message may have been sent. Wait for a status before you send it again.",
             "warn",
         )
     return Explanation("Meta accepted it. No status has come yet.", "warn")
@@ -226,10 +232,11 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
         if row.direction == "inbound":
             yield TimelineEntry(own.created_at, "Received", "ok", url=_event_page(visit, own.id))
         else:
+            title, level = _beginning(found, own)
             yield TimelineEntry(
                 own.created_at,
-                "Accepted by Meta" if row.accepted_at else "Refused by Meta",
-                "ok" if row.accepted_at else "bad",
+                title,
+                level,
                 _times(row.service_ms, row.upstream_ms),
                 _event_page(visit, own.id),
             )
@@ -243,6 +250,17 @@ def _timeline(visit: Visit, found: Detail) -> Iterator[TimelineEntry]:
             _event_page(visit, report.event_id),
         )
     yield from _attempts(visit, found)
+
+
+def _beginning(found: Detail, own: MessageEvent) -> tuple[str, str]:
+    """How a message of the business came into being: the title and the level of its timeline's first entry."""
+    if own.type != "message.outbound":
+        return "Written in the WhatsApp Business app", "ok"
+    if found.row.accepted_at is not None:
+        return "Accepted by Meta", "ok"
+    if found.row.failed_at is not None or found.error is not None:
+        return "Refused by Meta", "bad"
+    return ANSWER_LOST, "warn"
 
 
 def _event_page(visit: Visit, event_id: str) -> str | None:

@@ -25,7 +25,7 @@ def inbound(tenant: Tenant, text: str = "Where is my order?", **given: Any) -> s
 def outbound(tenant: Tenant, text: str = "On its way.", **given: Any) -> str:
     """Write a message of the business. Returns its wamid."""
     body = given.pop("body", {"type": "text", "text": {"body": text}})
-    return _write(tenant, "message.outbound", "outbound", body, given)
+    return _write(tenant, given.pop("kind", "message.outbound"), "outbound", body, given)
 
 
 def status(tenant: Tenant, wamid: str, name: Any, **facts: Any) -> None:
@@ -77,7 +77,7 @@ def _write(tenant: Tenant, kind: Any, direction: Any, body: dict[str, Any], give
         phone_number_id=given.pop("phone_number_id", PNID),
         message=MessageFacts(
             direction=direction,
-            status="received" if direction == "inbound" else "accepted",
+            status=given.pop("status", "received" if direction == "inbound" else "accepted"),
             at_ms=int(at.timestamp() * 1000),
             is_message=True,
             type=body["type"],

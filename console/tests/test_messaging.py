@@ -802,8 +802,9 @@ def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) 
         ({"sent_at": now(), "failed_at": now(), "error_code": 131026}, "Failed", "bad", "(code 131026)"),
         ({"error_code": 131026}, "Unknown", "bad", "(code 131026)"),
         ({"failed_at": now(), "error_code": 130429}, "Failed", "bad", "(code 130429) <a"),
+        ({}, "Unknown", "warn", "WhatsApp's answer was lost: the message may have been sent."),
     ):
-        page = text(browser, message_of(tenant, **fields))
+        page = html.unescape(text(browser, message_of(tenant, **fields)))
         found = re.search(
             r'<p><span class="badge[^>]*>(\w+)</span>\s*</p>\s*<div class="note (\w+)"><p>(.*?)</p>', page
         )
@@ -811,6 +812,22 @@ def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) 
         assert (found[1], found[2]) == (badge, level), fields
         assert words in found[3], fields
         assert "Its batch" not in found[3], fields
+
+
+@pytest.mark.django_db
+def test_the_timeline_calls_a_message_refused_only_if_meta_refused_it(
+    browser: Client, tenant: Tenant
+) -> None:
+    for given, level, title in (
+        ({}, "ok", "Accepted by Meta"),
+        ({"status": "failed"}, "bad", "Refused by Meta"),
+        ({"status": "unknown"}, "warn", "WhatsApp's answer was lost"),
+        ({"status": "sent", "kind": "message.echo"}, "ok", "Written in the WhatsApp Business app"),
+        ({"status": "read", "kind": "message.history"}, "ok", "Written in the WhatsApp Business app"),
+    ):
+        page = html.unescape(text(browser, f"/console/messages/{outbound(tenant, **given)}"))
+        _, _, timeline = page.partition('<ol class="timeline">')
+        assert re.findall(r'<li class="(\w+)"><p><a [^>]*><strong>([^<]+)', timeline) == [(level, title)]
 
 
 @pytest.mark.django_db
