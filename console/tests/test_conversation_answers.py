@@ -32,6 +32,17 @@ from webhooks.endpoints import lifecycle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+REFRESHES = """(isHidden) => {
+    let sent = 0;
+    const count = () => { sent += 1; };
+    document.addEventListener("htmx:beforeSend", count);
+    Object.defineProperty(document, "hidden", { value: isHidden, configurable: true });
+    htmx.trigger("#thread", "live");
+    document.removeEventListener("htmx:beforeSend", count);
+    return sent;
+}"""
+"""How many requests a refresh of the messages sends."""
+
 
 @pytest.fixture
 def path(tenant: Tenant, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -372,6 +383,8 @@ def test_conversations_are_accessible_fit_a_phone_and_show_what_comes_by_itself(
             page.goto(path)
             database.submit(arrives, "The red one").result()
             expect(page.locator("#thread")).to_contain_text("The red one")
+            assert page.evaluate(REFRESHES, True) == 0, "nobody reads a hidden page"
+            assert page.evaluate(REFRESHES, False) == 1
             page.goto("/console/conversations")
             database.submit(arrives, "And a blue one", name="Nikhil", wa_id="919800000003").result()
             expect(page.locator("#conversations li").first).to_contain_text("And a blue one")

@@ -236,6 +236,10 @@ document.addEventListener("visibilitychange", follow);
 document.addEventListener("htmx:afterSettle", () => { if (!stream) follow(); });
 addEventListener("pagehide", () => stream?.close());
 follow();
+// A page that nobody sees does not fetch a conversation, because the messages would count as read.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (document.hidden && event.detail.elt.id === "thread") event.preventDefault();
+});
 // The example language that was opened last is also open on the next page.
 const remembered = [...document.querySelectorAll("details[data-remembered]")];
 const language = localStorage.getItem("language");
