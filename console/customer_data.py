@@ -53,7 +53,9 @@ class ExportForm(forms.Form):
 
 
 def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the receipts of erasures, the exported files, and the forms to erase (with a confirmation) and to export."""
+    """Show the receipts of erasures, the exported files, and the forms to erase and to export. A customer is erased only
+    when `confirmed` has the customer that the page named before.
+    """
     form = EraseForm(initial={"customer": request.GET.get("customer", "")})
     export_form, confirm, status = ExportForm(), "", 200
     if request.method == "POST":
@@ -66,7 +68,7 @@ def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
             form = EraseForm(request.POST)
             if form.is_valid():
                 confirm = form.cleaned_data["customer"]
-                if request.POST.get("confirmed") == "yes":
+                if request.POST.get("confirmed") == confirm:
                     return _erase(request, visit, confirm)
         status = 400 if form.errors or export_form.errors else 200
     context = {

@@ -121,7 +121,7 @@ CLOUD_API = {
 """The actions of the paths below a number of the Cloud API. `messaging/tests/test_cloud_api.py` has its callbacks."""
 
 CONSOLE_CALLS = {
-    "console_data": Call({"customer": "919812345678", "confirmed": "yes"}),
+    "console_data": Call({"customer": "919812345678", "confirmed": "919812345678"}),
     "console_connect_app": Call(
         lambda _: {**asked(client_of()), "environment": "test", "scopes": ["messages"]}
     ),

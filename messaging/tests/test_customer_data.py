@@ -256,9 +256,12 @@ def test_the_console_erases_only_after_a_confirmation(tenant: Tenant) -> None:
     make(tenant, wa_id=WA_ID)
     browser = browser_of(tenant)
     asked = browser.post("/console/settings/data", {"customer": WA_ID})
-    assert b'name="confirmed"' in asked.content
+    assert f'name="confirmed" value="{WA_ID}"' in asked.content.decode()
     assert not Erasure.objects.exists()
-    browser.post("/console/settings/data", {"customer": WA_ID, "confirmed": "yes"})
+    other = browser.post("/console/settings/data", {"customer": "919800000002", "confirmed": WA_ID})
+    assert "All data of <strong>919800000002</strong> will be erased" in other.content.decode()
+    assert not Erasure.objects.exists()
+    browser.post("/console/settings/data", {"customer": WA_ID, "confirmed": WA_ID})
     assert Erasure.objects.get().tenant_id == tenant.id
 
 
