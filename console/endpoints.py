@@ -167,7 +167,7 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
 
 def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Replay the deliveries of a time range. The first submission shows their count. The second submission, with
-    `confirmed`, queues them.
+    `confirmed` and the range that was counted, queues them.
     """
     require_open(visit)
     found = _find(visit, endpoint_id)
@@ -175,12 +175,13 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
     if not form.is_valid():
         return _endpoint_page(request, visit, found, recover_form=form, status=400)
     confirmed = request.POST.get("confirmed") == "yes"
+    chosen = form.range()
     with flash_errors(request):
         queued = replay.replay_endpoint(
-            **visit.scope, endpoint_id=endpoint_id, **form.range(), is_preview=not confirmed
+            **visit.scope, endpoint_id=endpoint_id, **chosen, is_preview=not confirmed
         )
         if not confirmed:
-            return _endpoint_page(request, visit, found, recover_form=form, preview=queued)
+            return _endpoint_page(request, visit, found, recover_form=form, preview=queued, previewed=chosen)
         counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
         messages.success(request, f"{counted} queued behind new events.")
     return redirect("console_endpoint", endpoint_id)

@@ -542,9 +542,15 @@ def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver,
     publish_one(tenant)
     Delivery.objects.update(status="dead")
     path = f"/console/webhooks/{Endpoint.objects.get().id}/recover"
-    page = browser.post(path, {"hours": "2", "status": ["dead"]}).content.decode()
-    assert "Send 1 again" in page
-    answer = browser.post(path, {"hours": "2", "status": ["dead"], "confirmed": "yes"}, follow=True)
+    page = html.unescape(browser.post(path, {"hours": "2", "status": ["dead"]}).content.decode())
+    counting, confirming = re.findall(rf'action="{path}#recover">(.*?)</form>', page, re.DOTALL)
+    assert 'name="confirmed"' not in counting, "what is typed after the count is not confirmed"
+    assert "Send 1 again" in confirming
+    publish_one(tenant, "after the count")
+    Delivery.objects.update(status="dead")
+    given = dict(re.findall(r'type="hidden" name="(since|until|status)" value="([^"]+)"', confirming))
+    assert given["status"] == "dead"
+    answer = browser.post(path, {**given, "confirmed": "yes"}, follow=True)
     assert "1 delivery is queued" in answer.content.decode()
 
 
