@@ -176,14 +176,17 @@ def recover(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespon
         return _endpoint_page(request, visit, found, recover_form=form, status=400)
     confirmed = request.POST.get("confirmed") == "yes"
     chosen = form.range()
-    with flash_errors(request):
+    try:
         queued = replay.replay_endpoint(
             **visit.scope, endpoint_id=endpoint_id, **chosen, is_preview=not confirmed
         )
-        if not confirmed:
-            return _endpoint_page(request, visit, found, recover_form=form, preview=queued, previewed=chosen)
-        counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
-        messages.success(request, f"{counted} queued behind new events.")
+    except ServiceError as error:
+        form.add_error(None, error.text)
+        return _endpoint_page(request, visit, found, recover_form=form, status=400)
+    if not confirmed:
+        return _endpoint_page(request, visit, found, recover_form=form, preview=queued, previewed=chosen)
+    counted = "1 delivery is" if queued.count == 1 else f"{queued.count:,} deliveries are"
+    messages.success(request, f"{counted} queued behind new events.")
     return redirect("console_endpoint", endpoint_id)
 
 

@@ -577,10 +577,12 @@ def test_recovering_takes_a_period_in_the_time_zone_of_the_person(
         ({"until": "2026-11-22T10:00"}, "Enter a start."),
         ({"since": "2999-01-01T00:00"}, "The start must be before the end."),
         ({}, "Enter a number of hours, or a start."),
+        ({"hours": "8760"}, "The range must not be longer than the retention (90 days)."),
     ):
         answer = browser.post(path, {**wrong, "status": ["dead"]})
         assert answer.status_code == 400
         assert words in answer.content.decode()
+        assert answer.context["recover_form"]["status"].value() == ["dead"]
 
 
 def test_another_tenant_and_the_other_environment_see_nothing(
