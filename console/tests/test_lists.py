@@ -54,12 +54,23 @@ def shown(browser: Client, path: str, rows: Rows, filters: dict[str, str]) -> li
         page = _ROW.findall(html)
         assert len(page) <= lists.ROWS_PER_PAGE
         found += page
-        if (older := _OLDER.search(html)) is None:
+        if (older := _OLDER.search(_refreshed(html))) is None:
             return found
         if number < NEW:
             rows.add()
         answer = browser.get(path + unescape(older[1]))
     return found
+
+
+def _refreshed(html: str) -> str:
+    """The part of a page that shows new rows by itself. The whole page if no part does."""
+    _, _, rest = html.partition('<div id="newest"')
+    depth = 1
+    for tag in re.finditer(r"<(/?)div\b", rest):
+        depth += -1 if tag[1] else 1
+        if depth == 0:
+            return rest[: tag.start()]
+    return html
 
 
 @pytest.mark.parametrize("name", PAGES)
