@@ -8,6 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
+from console.change_forms import ChangeForm
 from console.lists import IdsField
 from gateway.clock import now
 from webhooks.endpoints import lifecycle
@@ -113,7 +114,7 @@ def _number(member: Any, label: str, help_text: str, initial: int | None = None)
 
 
 class EndpointForm(forms.Form):
-    """Changes an endpoint. The settings below `event_types` are optional."""
+    """The settings of an endpoint. Those below `event_types` are optional."""
 
     url = forms.CharField(
         label="URL",
@@ -275,11 +276,6 @@ class EndpointForm(forms.Form):
         """The member of the API's body that a form field is part of."""
         return next((group for group in self.GROUPS if field.startswith(f"{group}_")), field)
 
-    def changes(self) -> dict[str, Any]:
-        """The members of the API's body with a changed form field."""
-        changed = {self._member(field) for field in self.changed_data}
-        return {name: value for name, value in self.body().items() if name in changed}
-
     def body(self) -> dict[str, Any]:
         """The body of the API's call. Empty fields become null. An empty verify token or destination is left out, so
         the stored value is kept.
@@ -302,6 +298,15 @@ class EndpointForm(forms.Form):
             if not body[name]:
                 del body[name]
         return body
+
+
+class EndpointChangeForm(ChangeForm, EndpointForm):
+    """Changes an endpoint."""
+
+    def changes(self) -> dict[str, Any]:
+        """The members of the API's body with a changed form field."""
+        changed = {self._member(field) for field in self.changed_data}
+        return {name: value for name, value in self.body().items() if name in changed}
 
 
 class NewEndpointForm(EndpointForm):

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from rest_framework.exceptions import ValidationError
 
 from console.endpoint_forms import (
+    EndpointChangeForm,
     EndpointForm,
     ExampleForm,
     NewEndpointForm,
@@ -79,10 +80,10 @@ def endpoint(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespo
 def change(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpResponse:
     """Show the form with an endpoint's settings. A new URL is saved only if it passes a ping.
 
-    Only the fields that the member changed are saved, so simultaneous changes by another member are kept.
+    Only the fields that the member changed are saved, so what another member changed since the page was opened is kept.
     """
     found = _find(visit, endpoint_id)
-    form = EndpointForm(request.POST or None, initial=initial_of(found))
+    form = EndpointChangeForm(request.POST or None, initial=initial_of(found))
     form.endpoint_kind = Endpoint.Kind(found.kind)
     # The URL of a destination is derived from its settings.
     form.fields["url"].disabled = found.kind != Endpoint.Kind.WEBHOOK

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from django import template
-from django.forms import Form
+from django.forms import BoundField, Form
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import escape, format_html
@@ -137,6 +137,12 @@ def away(at: datetime) -> str:
 def shell_quoted(text: str) -> str:
     """A text as one argument of a command."""
     return shlex.quote(text)
+
+
+@register.filter
+def shown_value(field: BoundField) -> SafeString:
+    """The hidden input of a field's shown value (`ChangeForm`), for a page that renders the field choice by choice."""
+    return field.as_hidden(only_initial=True) if field.field.show_hidden_initial else mark_safe("")
 
 
 @register.filter

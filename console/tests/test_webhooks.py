@@ -257,6 +257,22 @@ def test_a_form_changes_only_what_the_member_changed(browser: Client, receiver: 
     assert "Give whole seconds" in answer.content.decode()
 
 
+def test_a_form_keeps_what_another_member_changed_since_it_was_opened(
+    browser: Client, receiver: Receiver
+) -> None:
+    create(browser, receiver)
+    row = Endpoint.objects.get()
+    path = f"/console/webhooks/{row.id}/change"
+    opened = dict(re.findall(r'name="(initial-[^"]+)" value="([^"]*)"', text(browser, path)))
+    changed = {"event_types": ["*"], "statuses": ["read"], "timeout_seconds": 5, "uid": "shop-1"}
+    Endpoint.objects.update(**changed)
+    form = {"url": receiver.url, "event_types": ["message.inbound"], "description": "till"}
+    assert browser.post(path, {**opened, **form}).status_code == 302
+    row.refresh_from_db()
+    assert {name: getattr(row, name) for name in changed} == changed
+    assert row.description == "till"
+
+
 def test_what_an_endpoint_authenticates_with_is_stored_masked_and_kept(
     browser: Client, receiver: Receiver, tmp_path: Path
 ) -> None:
