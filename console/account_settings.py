@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from console import lists
+from console.change_forms import ChangeForm
 from console.visit import Visit, require_active
 from gateway.api.errors import ServiceError
 from tenants import audit, tenant_settings
@@ -16,7 +17,7 @@ from tenants.labels import label
 from tenants.models import AuditEntry, Tenant, User
 
 
-class SettingsForm(forms.Form):
+class SettingsForm(ChangeForm):
     """The settings that a business may change itself (`PATCH /v1/tenant`)."""
 
     retention_days = forms.TypedChoiceField(
@@ -42,7 +43,7 @@ def settings_page(request: HttpRequest, visit: Visit) -> HttpResponse:
     )
     if request.method == "POST" and form.is_valid():
         require_active(visit)
-        changes = {**form.cleaned_data, "billing_email": form.cleaned_data["billing_email"] or None}
+        changes = {name: value or None for name, value in form.changed_values().items()}
         try:
             tenant_settings.change(tenant_id=tenant.id, changes=changes, actor_user_id=visit.user.pk)
         except ServiceError as error:

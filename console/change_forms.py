@@ -19,3 +19,7 @@ class ChangeForm(forms.Form):
         )
         for field in self.fields.values():
             field.show_hidden_initial = has_shown
+
+    def changed_values(self) -> dict[str, Any]:
+        """The cleaned values of the changed fields."""
+        return {name: value for name, value in self.cleaned_data.items() if name in self.changed_data}

@@ -606,6 +606,12 @@ def test_settings_change_retention_and_the_billing_address_with_an_audit_entry(
     assert browser.post("/console/settings", {"retention_days": "90"}).status_code == 302
     tenant.refresh_from_db()
     assert (tenant.retention_days, tenant.billing_email) == (90, None)
+    opened = {"initial-retention_days": "30", "retention_days": "30", "billing_email": "b@traders.example"}
+    assert browser.post("/console/settings", opened).status_code == 302
+    tenant.refresh_from_db()
+    shown = "a page that was opened before does not shorten the retention"
+    assert (tenant.retention_days, tenant.billing_email) == (90, "b@traders.example"), shown
+    assert 'name="initial-retention_days" value="90"' in browser.get("/console/settings").content.decode()
     page = browser.get("/console/settings/audit").content.decode()
     assert "Retention days: 90 → 30" in page
     assert "API key revoked" in page
