@@ -53,8 +53,9 @@ class ExportForm(forms.Form):
 
 
 def data_page(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the receipts of erasures, the exported files, and the forms to erase and to export. A customer is erased only
-    when `confirmed` has the customer that the page named before.
+    """Show the receipts of erasures, the exported files, and the forms to erase and to export.
+
+    A customer is erased only when `confirmed` has the customer that the page named before.
     """
     form = EraseForm(initial={"customer": request.GET.get("customer", "")})
     export_form, confirm, status = ExportForm(), "", 200

@@ -21,6 +21,7 @@ from console.endpoint_forms import (
     RotateForm,
     initial_of,
 )
+from console.form_ids import sent_before
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.errors import InvalidRequest, RateLimited, ServiceError
@@ -60,8 +61,11 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
         require_open(visit)
-        if form.is_valid() and (created := _create(request, visit, form)) is not None:
-            return created
+        if form.is_valid():
+            if sent_before(request):
+                return redirect("console_endpoints")
+            if (created := _create(request, visit, form)) is not None:
+                return created
     every = Endpoint.objects.for_environment(**visit.scope).order_by("-id")
     rows = [row for row in every if row.kind != Endpoint.Kind.INBOX]
     return render(
@@ -162,6 +166,8 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     form = RotateForm(request.POST)
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
+    if sent_before(request):
+        return redirect("console_endpoint", endpoint_id)
     rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
     return _endpoint_page(request, visit, rotated, new_secret=rotated.secret)
 

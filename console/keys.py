@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -16,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 
 from console.account_settings import people_by_id
+from console.form_ids import sent_before
 from console.lists import IdsField
 from console.visit import Visit, require_active
 from gateway.api.errors import Forbidden, ServiceError
@@ -43,7 +43,6 @@ SCOPES = [
     (KeyScope.KEYS.value, "Keys: create, rotate and revoke keys"),
 ]
 KEYS_PER_PAGE = 50
-FORM_LIVES_SECONDS = 24 * 3600
 
 
 class ApiKeyForm(forms.Form):
@@ -130,7 +129,7 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST":
         require_active(visit)
         if form.is_valid():
-            if _sent_before(request):
+            if sent_before(request):
                 return redirect("console_api_keys")
             try:
                 new = api_keys.create(
@@ -166,13 +165,12 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
         context = {
             "tenant": visit.tenant,
             "key": key,
-            "form_id": uuid4(),
             "ends_at": ends_at,
             "ends": api_keys.own_end(key),
         }
         return render(request, "console/rotate_key.html", context)
     require_active(visit)
-    if _sent_before(request):
+    if sent_before(request):
         return redirect("console_api_keys")
     try:
         keys = ApiKey.objects.for_tenant(visit.tenant.id)
@@ -207,18 +205,6 @@ def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
         {"tenant": visit.tenant, "key": key, "form": form},
         status=400 if form.errors else 200,
     )
-
-
-def _sent_before(request: HttpRequest) -> bool:
-    """Whether the same form was submitted before. So a reload or a double click creates no second key."""
-    form_id = request.POST.get("form_id", "")[:64]
-    if not form_id or cache.add(f"key-form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
-        return False
-    messages.warning(
-        request,
-        "This form was already sent, and its key was shown once. If you lost the key, create a new one.",
-    )
-    return True
 
 
 def _makers(visit: Visit, keys: Iterable[ApiKey]) -> list[str]:
@@ -263,7 +249,6 @@ def _list_page(
         "new": new,
         "form": form or _form(visit),
         "most": api_keys.MOST_KEYS,
-        "form_id": uuid4(),
         "page": page,
         "rows": [
             (key, calls[key.environment].get(key.prefix, 0), maker)

@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from console.error_codes import UNREACHABLE
+from console.form_ids import sent_before
 from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm, TwoStepForm
 from console.visit import Visit, flash_errors, or_404, require_active, require_open
 from gateway.api import limits
@@ -163,6 +164,8 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
         request.POST if do == "set" else None, initial={"url": endpoint.url} if endpoint else None
     )
     if request.method == "POST":
+        if do in {"key", "secret"} and sent_before(request):
+            return redirect("console_number_flows", phone_number_id)
         with flash_errors(request), _asking_platform(request, found):
             actor = Actor(user_id=visit.user.pk)
             match do:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from django import template
 from django.forms import BoundField, Form
@@ -17,6 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from console.error_codes import Meaning
 from console.first_steps import Progress
+from console.form_ids import FORM_ID
 from console.lists import AFTER, BEFORE
 from console.page import FOR_ENVIRONMENT
 from gateway import ids
@@ -63,6 +65,12 @@ def environment_field(context: dict[str, Any]) -> SafeString:
     return format_html(
         '<input type="hidden" name="{}" value="{}">', FOR_ENVIRONMENT, context["console"].environment
     )
+
+
+@register.simple_tag
+def form_id_field() -> SafeString:
+    """The hidden form field with a new id for a form that is submitted once (`console/form_ids.py`)."""
+    return format_html('<input type="hidden" name="{}" value="{}">', FORM_ID, uuid4())
 
 
 @register.simple_tag(takes_context=True)

@@ -311,9 +311,11 @@ def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: Pho
     page, secrets = posted("set", url="https://example.com/more")
     assert ("The address of your server is saved." in page, secrets) == (True, [])
     uploaded = FlowEndpoint.objects.get().key_uploaded_at
-    page, secrets = posted("key")
+    page, secrets = posted("key", form_id="f1")
+    assert "was already sent" in posted("key", form_id="f1")[0]
     assert ("A new key pair is created" in page, secrets) == (True, [])
-    _, [second] = posted("secret")
+    _, [second] = posted("secret", form_id="f2")
+    assert posted("secret", form_id="f2")[1] == []
     row = FlowEndpoint.objects.get()
     assert (row.url, row.secret) == ("https://example.com/more", second)
     assert second != secret

@@ -37,16 +37,18 @@ from webhooks.tests.delivering import publish_one
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def create(client: Client, receiver: Receiver, *types: str) -> Any:
+def create(client: Client, receiver: Receiver, *types: str, **more: str) -> Any:
     return client.post(
         "/console/webhooks",
-        {"url": receiver.url, "description": "shop", "event_types": types or ["message.inbound"]},
+        {"url": receiver.url, "description": "shop", "event_types": types or ["message.inbound"], **more},
     )
 
 
 def test_an_endpoint_is_created_pinged_and_shows_its_secret_once(browser: Client, receiver: Receiver) -> None:
-    answer = create(browser, receiver)
+    assert re.search('name="form_id" value="[^"]', text(browser, "/console/webhooks"))
+    answer = create(browser, receiver, form_id="f1")
     assert "no-store" in answer["Cache-Control"]
+    assert create(browser, receiver, form_id="f1").status_code == 302, "a reload creates no second one"
     secret = re.search(r"whsec_[A-Za-z0-9+/=]+", html.unescape(answer.content.decode()))
     assert secret is not None
     row = Endpoint.objects.get()
@@ -165,7 +167,9 @@ def test_pause_resume_change_rotate_and_delete(browser: Client, receiver: Receiv
     changed = {"url": receiver.url, "description": "till", "event_types": ["*"]}
     assert browser.post(f"/console/webhooks/{row.id}/change", changed).status_code == 302
     old = row.secret
-    page = browser.post(f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1"}).content.decode()
+    rotates = f"/console/webhooks/{row.id}/secret", {"overlap_hours": "1", "form_id": "f1"}
+    page = browser.post(*rotates).content.decode()
+    assert "was already sent" in browser.post(*rotates, follow=True).content.decode()
     row.refresh_from_db()
     assert (row.description, row.event_types) == ("till", ["*"])
     assert row.secret != old
