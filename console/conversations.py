@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import orjson
 from django.contrib import messages
@@ -21,7 +21,7 @@ from console.conversation_forms import ReplyForm, TemplateReplyForm
 from console.error_codes import UNREACHABLE, upstream_meaning
 from console.events import live as news_of
 from console.sandbox_phone import INLINE_TYPES
-from console.send import refusal_of, send_once
+from console.send import BEING_SENT, next_form_id, refusal_of, send_once
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.attachments import isolate
@@ -49,6 +49,8 @@ from webhooks.models import Endpoint
 CONVERSATIONS_PER_PAGE = 30
 MESSAGES_PER_PAGE = 50
 LONGEST_SEARCH = 100
+OF_TEMPLATE = "t"
+"""Follows the page's form id in the id of the form that sends a template. The id itself has hexadecimal digits."""
 MOST_NUMBERS = 200
 
 
@@ -104,6 +106,7 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
     """Show a conversation with the forms to reply. Reloading the page does not send a reply again."""
     number, customer = _find(visit, number_id, customer_id)
     reply, template = ReplyForm(), TemplateReplyForm(number=number, visit=visit)
+    form_id = next_form_id(request)
     if request.method == "POST":
         require_open(visit)
         form: ReplyForm | TemplateReplyForm
@@ -113,13 +116,15 @@ def conversation(request: HttpRequest, visit: Visit, number_id: str, customer_id
             form = reply = ReplyForm(request.POST, request.FILES)
         if form.is_valid() and _send(request, visit, number, customer, form):
             return redirect("console_conversation", number_id, customer_id)
+        form_id = next_form_id(request, is_being_sent=BEING_SENT in form.non_field_errors())
     is_wrong = bool(reply.errors or template.errors)
     context = {
         **_thread(visit, number, customer, lists.before(request)),
         **_list(request, visit, with_page=False),
         "reply": reply,
         "template_form": template,
-        "form_id": uuid4(),
+        "form_id": form_id.removesuffix(OF_TEMPLATE),
+        "of_template": OF_TEMPLATE,
         "may_open_messages": visit.may_read(Area.INTEGRATION),
         "can_send": number.connection_state == PhoneNumber.State.CONNECTED,
     }

@@ -30,6 +30,7 @@ EVENTS_SHOWN = 20
 SENT_BEFORE = (
     "This form was already sent, with other contents. Look for its message before you send it again."
 )
+BEING_SENT = "It is being sent. Look for its message before you send it again."
 EXAMPLE_CUSTOMER = "+91 98123 45678"
 """The recipient that forms suggest in the sandbox. Sandbox messages reach no real phone."""
 
@@ -156,7 +157,7 @@ def send(request: HttpRequest, visit: Visit) -> HttpResponse:
     if visit.environment == TEST:
         initial["to"] = EXAMPLE_CUSTOMER
     form = SendForm(request.POST or None, visit=visit, initial=initial)
-    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "form_id": uuid4()}
+    context: dict[str, Any] = {"tenant": visit.tenant, "form": form, "form_id": next_form_id(request)}
     if request.method != "POST" and visit.environment == TEST and form.sender_ids:
         context["must_write"] = _must_write(visit, form.sender_ids[0])
     if request.method == "POST":
@@ -207,6 +208,13 @@ def send_once(request: HttpRequest, visit: Visit, body: dict[str, Any]) -> Reply
         return error_reply(error, request_id)
 
 
+def next_form_id(request: HttpRequest, *, is_being_sent: bool = False) -> str:
+    """The id of the next page's form. While the message is being sent, it is the submitted form's id, so submitting the
+    form again sends no second message.
+    """
+    return request.POST.get("form_id", "") if is_being_sent else str(uuid4())
+
+
 def refusal_of(answer: bytes) -> str:
     """The reason why WhatsApp refused a message, in words, from its response."""
     try:
@@ -216,8 +224,8 @@ def refusal_of(answer: bytes) -> str:
     known = upstream_meaning(str(error.get("code")))
     if known is not None:
         return f"It was not sent. {known.cause} {known.fix} (code {known.code})"
-    if error.get("code") == DifferentBody.code and error.get("message") != InProgress.message:
-        return SENT_BEFORE
+    if error.get("code") == DifferentBody.code:
+        return BEING_SENT if error.get("message") == InProgress.message else SENT_BEFORE
     if _states_outcome(error):
         return str(error["message"])
     return f"It was not sent: {error.get('message') or 'WhatsApp gave no reason.'}"
@@ -225,7 +233,7 @@ def refusal_of(answer: bytes) -> str:
 
 def _states_outcome(error: Mapping[str, Any]) -> bool:
     """Whether the error's own text says if the message was sent. It may have been sent despite such an error."""
-    return error.get("code") == MetaUnreachable.code or error.get("message") == InProgress.message
+    return error.get("code") == MetaUnreachable.code or error.get("message") == BEING_SENT
 
 
 def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
@@ -234,11 +242,15 @@ def _sent(request: HttpRequest, visit: Visit, form: SendForm) -> dict[str, Any]:
     answer = _answer(reply)
     wamid = next(iter(answer.get("messages") or [{}])).get("id") if isinstance(answer, dict) else None
     problem = None if reply.status < 300 or not isinstance(answer, dict) else answer.get("error")
+    is_being_sent = isinstance(problem, dict) and problem.get("message") == InProgress.message
+    if is_being_sent:
+        problem = {"message": BEING_SENT}
     shown = orjson.dumps(body, option=orjson.OPT_INDENT_2).decode()
     return {
         "status": reply.status,
         "answer": orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode(),
         "problem": problem,
+        "form_id": next_form_id(request, is_being_sent=is_being_sent),
         "is_refused": isinstance(problem, dict) and not _states_outcome(problem),
         "meaning": upstream_meaning(str(problem.get("code"))) if isinstance(problem, dict) else None,
         "request_body": shown,

@@ -6,6 +6,7 @@ import shlex
 import time
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -17,7 +18,7 @@ from console.conversation_forms import ReplyForm
 from console.number_forms import ProfileForm
 from console.send import SendForm, refusal_of
 from console.template_forms import DraftForm
-from console.tests.conversing import inbound, outbound
+from console.tests.conversing import WA_ID, inbound, outbound
 from console.tests.test_account import logged_call
 from gateway import ids
 from gateway.clock import isoformat, now
@@ -298,6 +299,19 @@ def test_a_message_that_may_have_been_sent_is_not_called_unsent(
         assert "It was not sent" not in page
 
 
+def test_a_form_whose_message_is_still_being_sent_keeps_its_id(
+    browser: Client, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbound(number.tenant, phone_number_id=number.phone_number_id)
+    monkeypatch.setattr("console.send.send_from_thread", Mock(side_effect=InProgress))
+    conversation = f"/console/conversations/{number.phone_number_id}/{WA_ID}"
+    for path, more in (("/console/send", {}), (conversation, {"do": "reply"})):
+        page = html.unescape(browser.post(path, form(number, **more)).content.decode())
+        assert 'name="form_id" value="a1"' in page
+        assert "It is being sent. Look for its message before you send it again." in page
+        assert "<p>A request with this Idempotency-Key" not in page
+
+
 @pytest.mark.parametrize(
     ("answer", "begins"),
     [
@@ -307,7 +321,7 @@ def test_a_message_that_may_have_been_sent_is_not_called_unsent(
         (b'{"error": {"code": "meta_unreachable", "message": "It may be."}}', "It may be."),
         (
             b'{"error": {"code": "idempotency_conflict", "message": "%b"}}' % InProgress.message.encode(),
-            InProgress.message,
+            "It is being sent.",
         ),
         (
             b'{"error": {"code": "idempotency_conflict", "message": "Used with a different body."}}',
