@@ -429,6 +429,22 @@ def test_a_search_reads_a_page_of_messages_and_goes_on(
     assert len(rows(browser, q="kite", before=older[1])) == 1
 
 
+def test_a_search_with_more_conversations_than_a_page_goes_on(
+    tenant: Tenant, browser: Client, here: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.conversations.CONVERSATIONS_PER_PAGE", 2)
+    for minute in range(1, 6):
+        inbound(tenant, wa_id=f"91970000000{minute}", name=f"N{minute}", at=now() - timedelta(minutes=minute))
+    found, query = list[str](), {"q": "order"}
+    while True:
+        found += [row.split()[0] for row in rows(browser, **query)]
+        older = re.search(r"before=([0-9a-f-]+)", browser.get(LIST, query).content.decode())
+        if older is None:
+            break
+        query["before"] = older[1]
+    assert found == ["N1", "N2", "N3", "N4", "N5"]
+
+
 # --- A thread
 
 

@@ -290,7 +290,8 @@ def is_number(typed: str) -> bool:
 def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UUID | None = None) -> Page:
     """Conversations with the typed text in their newest messages or in the customer's name, the newest first.
 
-    One page reads `MOST_SEARCHED` messages; `before` continues with older ones.
+    One page reads `MOST_SEARCHED` messages, or as many as contain `limit` conversations. `before` continues with older
+    ones.
     """
     begin = min(before or LAST_ID, id_after_all())
     rows = _messages(
@@ -302,6 +303,7 @@ def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UU
     needle = wanted.encode() if _PLAIN.fullmatch(wanted) else b""
     contents = _contents(scope, rows)
     found: dict[tuple[str, str], Head] = {}
+    end = rows[-1].id if len(rows) == MOST_SEARCHED else None
     for row in rows:
         content, customer = contents.get(row.id), row.wa_id or row.user_id
         if content is None or customer is None or row.phone_number_id is None:
@@ -311,12 +313,13 @@ def by_text(scope: Scope, typed: str, *, since: datetime, limit: int, before: UU
         if row.template is None and needle not in content.lower():
             continue
         if wanted in drawing.texts(drawing.said(row, content), documents).casefold():
-            head = Head(row.phone_number_id, row.wa_id, row.user_id, row.id)
-            found.setdefault((row.phone_number_id, customer), head)
-    is_cut = len(rows) == MOST_SEARCHED
-    end = rows[-1] if is_cut else None
-    conversations = _conversations(scope, list(found.values())[:limit], since)
-    return Page(conversations, end.id if end else None, end.created_at if end else None)
+            key = (row.phone_number_id, customer)
+            if len(found) == limit and key not in found:
+                end = next(reversed(found.values())).message_id
+                break
+            found.setdefault(key, Head(row.phone_number_id, row.wa_id, row.user_id, row.id))
+    conversations = _conversations(scope, list(found.values()), since)
+    return Page(conversations, end, ids.created_at(end) if end else None)
 
 
 def thread(
