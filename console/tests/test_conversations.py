@@ -369,15 +369,21 @@ def test_customers_of_other_numbers_use_up_no_page_of_a_search_by_number(
     monkeypatch.setattr(conversations, "CONVERSATIONS_PER_PAGE", 2)
     second = "200300400500601"
     number_of(tenant, waba_id="100200300400501", phone_number_id=second, digits="919800000077")
+    inbound(tenant, name="Both", wa_id="919812300000")
+    inbound(tenant, name="Both", wa_id="919812300000", phone_number_id=second)
+    outbound(tenant, wa_id="919812300000", phone_number_id=second)
+    assert len(rows(browser, q="981230")) == 2, "one conversation with each number"
+    assert "Type more digits to find others." in text(browser, f"{LIST}?q=981230")
+    assert "Type more digits" not in text(browser, f"{LIST}?q=981230&number={PNID}")
     for place in range(3):
         inbound(tenant, name="Second", phone_number_id=second, wa_id=f"91981234560{place}")
         inbound(tenant, name=f"Here{place}", wa_id=f"91981234567{place}")
-    found = rows(browser, q="98123", number=PNID)
+    found = rows(browser, q="981234", number=PNID)
     assert [row.split()[0] for row in found] == ["Here1", "Here0"], (
         "a page of the first customers, the newest first"
     )
     monkeypatch.setattr(list_and_search, "MOST_SEARCHED", 4)
-    assert [row.split()[0] for row in rows(browser, q="98123", number=PNID)] == ["Here0"], (
+    assert [row.split()[0] for row in rows(browser, q="981234", number=PNID)] == ["Here0"], (
         "the walk is bounded"
     )
 

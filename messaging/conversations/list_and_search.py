@@ -133,8 +133,9 @@ WHERE holds ORDER BY place, kind, CASE WHEN kind = 'inbound' THEN sent_at END DE
 """  # noqa: S608 - only column names are formatted in
 # Customers whose number begins with a prefix: each step through the index of customers finds the next number. Every
 # collation sorts digits in the same way. The steps do not look for messages with the scope's number, because a step
-# could then read all messages with other numbers. Instead, the newest such message of each customer is looked up in a
-# nested loop, which takes the steps one by one and ends when the page is full or `walked` customers were read.
+# could then read all messages with other numbers. Instead, each customer's newest message with each number, among the
+# newest `most`, is looked up in a nested loop, which takes the steps one by one and ends when the page is full or
+# `walked` customers were read.
 _BY_NUMBER = """
 WITH RECURSIVE found (wa_id) AS (
     (SELECT m.wa_id FROM messages m
@@ -153,10 +154,13 @@ SELECT id, phone_number_id, wa_id, user_id FROM (
     SELECT newest.*
     FROM (SELECT wa_id FROM found WHERE wa_id IS NOT NULL LIMIT %(walked)s) AS found
     CROSS JOIN LATERAL (
-        SELECT m.id, m.phone_number_id, m.wa_id, m.user_id FROM messages m
-        WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = found.wa_id AND m.environment = %(environment)s
-          AND (%(number)s::text IS NULL OR m.phone_number_id = %(number)s) AND m.phone_number_id IS NOT NULL
-        ORDER BY m.id DESC LIMIT 1
+        SELECT DISTINCT ON (phone_number_id) id, phone_number_id, wa_id, user_id FROM (
+            SELECT m.id, m.phone_number_id, m.wa_id, m.user_id FROM messages m
+            WHERE m.tenant_id = %(tenant_id)s AND m.wa_id = found.wa_id AND m.environment = %(environment)s
+              AND (%(number)s::text IS NULL OR m.phone_number_id = %(number)s) AND m.phone_number_id IS NOT NULL
+            ORDER BY m.id DESC LIMIT %(most)s
+        ) AS own
+        ORDER BY phone_number_id, id DESC
     ) AS newest
     LIMIT %(limit)s
 ) AS found
@@ -243,6 +247,8 @@ class Page:
     before: UUID | None
     since: datetime | None = None
     """How far back a search has read."""
+    is_full: bool = False
+    """Whether a search by number may have found more conversations than the page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +281,13 @@ def by_number(scope: Scope, typed: str, *, since: datetime, limit: int) -> Page:
     digits = "".join(filter(str.isdecimal, typed))[:_LONGEST_NUMBER]
     prefixes = [digits] if typed.lstrip().startswith("+") else [digits, f"91{digits}"]
     found: dict[Head, None] = {}
+    most = NEWEST if scope.number is None else 1
+    bounds = {"limit": limit, "walked": MOST_SEARCHED, "most": most}
     for prefix in prefixes:
         low, high = prefix, prefix.ljust(_LONGEST_NUMBER, "9")
-        values = {**scope.values, "low": low, "high": high, "limit": limit, "walked": MOST_SEARCHED}
+        values = {**scope.values, **bounds, "low": low, "high": high}
         found |= dict.fromkeys(_read(_BY_NUMBER, values))
-    return Page(_conversations(scope, list(found)[:limit], since), None)
+    return Page(_conversations(scope, list(found)[:limit], since), None, is_full=len(found) >= limit)
 
 
 def is_number(typed: str) -> bool:
