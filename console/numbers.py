@@ -14,6 +14,7 @@ from django.urls import reverse
 from console.error_codes import UNREACHABLE
 from console.form_ids import sent_before
 from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm, TwoStepForm
+from console.page import LINKED_ENVIRONMENT
 from console.visit import Visit, flash_errors, or_404, require_active, require_open
 from gateway.api import limits
 from gateway.api.errors import NotFound
@@ -58,7 +59,8 @@ def connect(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_active(visit)
     with flash_errors(request):
         require_session_allowed(**visit.scope)
-        session = sessions.create(**visit.scope, return_url=settings.APP_URL + reverse("console_numbers"))
+        back = f"{reverse('console_numbers')}?{LINKED_ENVIRONMENT}={visit.environment}"
+        session = sessions.create(**visit.scope, return_url=settings.APP_URL + back)
         return redirect(sessions.url_of(session))
     return redirect("console_numbers")
 

@@ -149,7 +149,7 @@ def test_connecting_opens_a_session_of_the_visits_environment(browser: Client) -
     answer = browser.post("/console/numbers/connect")
     session = ConnectSession.objects.get()
     assert session.environment == "test"
-    assert session.return_url.endswith("/console/numbers")
+    assert session.return_url.endswith("/console/numbers?in=test")
     assert "/connect/" in answer["Location"]
 
 
