@@ -237,10 +237,12 @@ def _waits_for_time(found: Batch) -> bool:
 def _progress_of(found: Batch) -> dict[str, Any]:
     outcomes = outcomes_of(found)
     meanings = meanings_of(code for code, _ in outcomes.causes)
+    not_sent = found.total - found.accepted - found.failed if found.completed_at is not None else 0
     settles = found.completed_at is not None and found.completed_at < now() - SETTLED_AFTER
     return {
         "batch": found,
-        "done": found.accepted + found.failed,
+        "done": found.accepted + found.failed + not_sent,
+        "not_sent": not_sent,
         "outcomes": outcomes,
         "causes": [(count, code, meanings.get(str(code))) for code, count in outcomes.causes],
         "is_live": found.completed_at is None or (outcomes.may_change and not settles),

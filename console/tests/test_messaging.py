@@ -526,7 +526,13 @@ def test_a_batch_says_how_many_customers_were_left_out(
 ) -> None:
     for idx, reason in enumerate(reasons, 1):
         BatchItem.objects.create(batch=batch, idx=idx, status="skipped", body=b"", skip_reason=reason)
-    Batch.objects.update(skip_opted_out=skips, status=status)
+    ended = now() if status == "completed" else None
+    Batch.objects.update(
+        skip_opted_out=skips, status=status, total=5, accepted=3, failed=1, completed_at=ended
+    )
+    page = text(browser, f"/console/batches/{batch.public_id}")
+    assert ("5 of 5 done: 3 accepted, 1 failed, 1 not sent" in page) is (ended is not None)
+    assert ("4 of 5 done: 3 accepted, 1 failed <" in page) is (ended is None)
     found = re.findall(
         r"<dt>Opt-outs</dt><dd>([^<]+?) *<", text(browser, f"/console/batches/{batch.public_id}")
     )
