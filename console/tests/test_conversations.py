@@ -354,6 +354,14 @@ def test_a_read_mark_only_goes_forward_and_is_pruned(tenant: Tenant, settings: A
 # --- The search
 
 
+@pytest.mark.parametrize(("role", "is_noted"), [("agent", True), ("developer", False)])
+def test_the_list_says_which_role_the_test_phone_needs(tenant: Tenant, role: str, is_noted: bool) -> None:
+    turn_on(tenant, "test")
+    member = browser_of(tenant, role)
+    member.post("/console/preferences", {"environment": "test"})
+    assert ("(needs the role Developer)" in text(member, LIST)) is is_noted
+
+
 def test_a_search_finds_a_name_a_number_by_its_start_and_a_text(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
