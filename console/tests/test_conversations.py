@@ -793,6 +793,9 @@ def test_the_cards_at_home_name_three_of_what_needs_attention(
     assert "Numbers 3 of 6 connected" in cards()
     monkeypatch.setattr("console.home.CONVERSATIONS_PER_PAGE", 6)
     assert "Conversations 5 unread" in cards()
+    monkeypatch.setattr("console.home.CONVERSATIONS_PER_PAGE", 1)
+    browser.get(f"{LIST}/{PNID}/919800000105")
+    assert "0 unread Older conversations may have unread messages." in cards()
 
 
 def test_a_reply_with_a_file_quotes_too() -> None:
