@@ -10,6 +10,7 @@ from console.error_codes import meaning_of, meanings_of
 from console.visit import Visit, or_404
 from gateway.api import limits
 from gateway.request_log import views
+from tenants.credentials.api_keys import PREFIX_CHARACTERS
 
 
 class RequestFilter(lists.SpanForm):
@@ -28,7 +29,13 @@ class RequestFilter(lists.SpanForm):
         choices=[("", "Any"), *((name, name) for name in ("GET", "POST", "PUT", "PATCH", "DELETE"))],
     )
     error_code = forms.CharField(label="Error code", required=False, max_length=64)
-    key_prefix = forms.CharField(label="Key begins with", required=False, max_length=16)
+    key_prefix = forms.CharField(
+        label=f"Key (its first {PREFIX_CHARACTERS} characters)", required=False, max_length=100
+    )
+
+    def clean_key_prefix(self) -> str:
+        typed: str = self.cleaned_data["key_prefix"]
+        return typed[:PREFIX_CHARACTERS]
 
 
 def request_list(request: HttpRequest, visit: Visit) -> HttpResponse:

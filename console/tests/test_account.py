@@ -288,6 +288,10 @@ def test_the_request_log_shows_the_tenants_own_calls(
         assert own in page
         assert foreign not in page
     assert own not in browser.get("/console/requests?status_class=2").content.decode()
+    of_key = logged_call(tenant, route="/v1/tenant", key_prefix="wb_live_abcdefgh").public_id
+    for typed in ("wb_live_abcdefgh", "wb_live_abcdefgh…", " wb_live_abcdefghijklmnopqrstuvwx"):
+        page = browser.get("/console/requests", {"key_prefix": typed}).content.decode()
+        assert (of_key in page, own in page) == (True, False), typed
     put = logged_call(tenant, method="PUT", route="/v1/numbers/{phone_number_id}/flow-endpoint").public_id
     page = browser.get("/console/requests?method=PUT").content.decode()
     assert (put in page, own in page) == (True, False)
