@@ -8,11 +8,15 @@ class BillingConfig(AppConfig):
     verbose_name = "Billing"
 
     def ready(self) -> None:
-        from billing import checks  # noqa: F401 - registers the checks of the settings
+        from billing import (
+            buyers,
+            checks,  # noqa: F401 - registers the checks of the settings
+        )
         from billing.payments import (
             mandates,
             provider,  # noqa: F401 - adds its section to the health report
         )
-        from tenants.signals import tenant_closing
+        from tenants.signals import application_corrected, tenant_closing
 
+        application_corrected.connect(buyers.on_application_corrected, dispatch_uid="profiles")
         tenant_closing.connect(mandates.on_tenant_closing, dispatch_uid="mandates")

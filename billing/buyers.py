@@ -1,7 +1,8 @@
 """Buyers and the seller: billing profiles, and the buyer, seller and place of supply that are stored with an invoice.
 
-A profile is first filled from the sign-up. The tenant and staff can change it. The API, the console and the staff admin
-read and change profiles. Every flow that needs a buyer calls this module.
+A profile is first filled from the sign-up, and again after the business has corrected its application. The tenant and
+staff can change it. The API, the console and the staff admin read and change profiles. Every flow that needs a buyer
+calls this module.
 """
 
 from datetime import datetime
@@ -79,6 +80,13 @@ def profile_of(tenant: Tenant) -> BillingProfile:
     )
     BillingProfile.objects.bulk_create([BillingProfile(tenant=tenant, **known)], ignore_conflicts=True)
     return BillingProfile.objects.get(pk=tenant.pk)
+
+
+def on_application_corrected(*, tenant_id: UUID, **_: Any) -> None:
+    """Receiver of `tenants.signals.application_corrected`: delete the profile, which has the former answers. The next
+    call of `profile_of` creates it from the corrected ones.
+    """
+    BillingProfile.objects.filter(pk=tenant_id).delete()
 
 
 def email_of(tenant: Tenant) -> str | None:

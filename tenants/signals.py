@@ -8,6 +8,11 @@ sandbox_wanted = Signal()
 Sent when a sign-up is confirmed, and when a sandbox tenant or a test key is created.
 """
 
+application_corrected = Signal()
+"""Sent with `tenant_id`, inside the transaction in which a tenant corrects its application. A receiver
+deletes what it copied from the former application.
+"""
+
 tenant_closing = Signal()
 """Sent by `phone_numbers.leaving.close` when a tenant has lost its access, with `tenant_id` and `delete_data`.
 

@@ -1,5 +1,6 @@
 """`/v1/billing*` and `/v1/admin/billing`: bodies, invalid input, and responses while billing is off."""
 
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from gateway.ids import uuid7
 from gateway.roles import KeyScope
 from tenants.credentials import api_keys, bearer_tokens
 from tenants.models import AuditEntry, OutboundMail, SignUp, Tenant, User
+from tenants.signup import sign_ups
 from tests.fixtures import Api, assert_error, assert_service_headers
 from tests.simulated import RunningSimulator
 
@@ -194,6 +196,20 @@ def test_the_profile_begins_with_the_sign_up(api: Api, payer: Tenant) -> None:
     )
     profile = api.get("/v1/billing").json()["billing_profile"]
     assert (profile["legal_name"], profile["state_code"], profile["complete"]) == ("Asha", "27", True)
+
+
+def test_the_profile_of_a_corrected_application_names_the_corrected_company(payer: Tenant) -> None:
+    Tenant.objects.filter(pk=payer.pk).update(status="rejected")
+    first = sign_ups.Application(
+        company="Asha", website="https://a.in", tax_id="29AAACI1681G1ZL", tax_id_type="gstin", address="1 Road",
+        city="Pune", state_code="29", pin_code="560001", phone="+919845012345",
+    )  # fmt: skip
+    SignUp.objects.create(tenant=payer, email="a@shop.example", **asdict(first))
+    assert buyers.profile_of(payer).legal_name == "Asha"
+    corrected = replace(first, company="Bela", tax_id="27AAPFU0939F1ZV", state_code="27")
+    sign_ups.apply_again(corrected, tenant_id=payer.id)
+    profile = buyers.profile_of(payer)
+    assert (profile.legal_name, profile.tax_id, profile.state_code) == ("Bela", "27AAPFU0939F1ZV", "27")
 
 
 def test_the_profile_is_changed_with_an_audit_entry(api: Api, payer: Tenant) -> None:

@@ -23,7 +23,7 @@ from gateway.database.partitions import delete_free
 from tenants import audit, mail
 from tenants.credentials import key_cache, log_in
 from tenants.models import SignUp, Tenant, User
-from tenants.signals import sandbox_wanted
+from tenants.signals import application_corrected, sandbox_wanted
 from tenants.signup import screening
 
 LINK_LIFETIME = timedelta(hours=24)
@@ -211,6 +211,7 @@ def apply_again(application: Application, *, tenant_id: UUID, actor_user_id: int
             actor_user_id=actor_user_id,
             details={"before": before, "after": asdict(application) | {"status": tenant.status}},
         )
+        application_corrected.send(Tenant, tenant_id=tenant.id)
         transaction.on_commit(lambda: key_cache.write_tenant(tenant))
         screening.after_commit(tenant)
     return tenant
