@@ -246,9 +246,7 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: boo
     if tenant is None:
         raise NotFound("There is no such tenant.")
     if tenant.status != Tenant.Status.SUSPENDED:
-        tenant_status.suspend(
-            tenant_id=tenant.id, reason="admin", note="Closed.", actor_user_id=actor_user_id
-        )
+        tenant_status.suspend_for_closing(tenant_id=tenant.id, actor_user_id=actor_user_id)
     keys = ApiKey.objects.filter(tenant=tenant)
     open_keys = list(keys.filter(revoked_at__isnull=True).values_list("pk", flat=True))
     for key_id in open_keys:

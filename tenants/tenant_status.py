@@ -40,12 +40,12 @@ def decide(
     allowed_from: Collection[str],
     changes_for: Callable[[Tenant], Changes],
     *,
-    mailed: str | Callable[[Tenant], str],
+    mailed: str | Callable[[Tenant], str] | None,
     note: str = "",
 ) -> Tenant:
     """Check the status, change the tenant, write the audit entry and queue the mail. `mailed` is a mail template, or a
-    function that chooses the template by the tenant's previous state. Raises NotFound. Raises Conflict for a status
-    that is not in `allowed_from`.
+    function that chooses the template by the tenant's previous state; with None, no mail is queued. Raises NotFound.
+    Raises Conflict for a status that is not in `allowed_from`.
     """
     with transaction.atomic():
         tenant = Tenant.objects.select_for_update(of=("self",)).filter(pk=tenant_id).first()
@@ -70,7 +70,8 @@ def decide(
             actor_user_id=actor_user_id,
             details={"before": before, "after": after, **({"note": note} if note else {})},
         )
-        mail.send_to_tenant(tenant=tenant, template=template)
+        if template is not None:
+            mail.send_to_tenant(tenant=tenant, template=template)
         transaction.on_commit(lambda: key_cache.write_tenant(tenant))
     return tenant
 
@@ -150,13 +151,26 @@ def suspend(*, tenant_id: UUID, reason: str, note: str = "", actor_user_id: int 
 
     Raises NotFound, and Conflict when the tenant is already suspended.
     """
+    return _suspend(tenant_id, reason, note, actor_user_id, mailed="suspended")
+
+
+def suspend_for_closing(*, tenant_id: UUID, actor_user_id: int | None) -> Tenant:
+    """Suspend a tenant that is being closed. It gets only the receipt of the closing by mail, because its deliveries do
+    not wait for the end of this suspension.
+    """
+    return _suspend(tenant_id, "admin", "Closed.", actor_user_id, mailed=None)
+
+
+def _suspend(
+    tenant_id: UUID, reason: str, note: str, actor_user_id: int | None, *, mailed: str | None
+) -> Tenant:
     return decide(
         "suspend",
         tenant_id,
         actor_user_id,
         set(Status) - {Status.SUSPENDED},
         lambda _: {"status": Status.SUSPENDED, "suspended_reason": reason},
-        mailed="suspended",
+        mailed=mailed,
         note=note,
     )
 

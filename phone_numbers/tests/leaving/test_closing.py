@@ -108,10 +108,11 @@ def test_a_closing_reports_what_becomes_of_the_data(
 
 @pytest.mark.parametrize("status", ["pending_approval", "rejected"])
 def test_a_tenant_that_was_never_active_is_suspended_too(tenant: Tenant, status: str) -> None:
-    Tenant.objects.filter(pk=tenant.pk).update(status=status)
+    Tenant.objects.filter(pk=tenant.pk).update(status=status, contact_email="owner@shop.example")
     leaving.close(tenant_id=tenant.id)
     tenant.refresh_from_db()
     assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin"), "nobody can approve it"
+    assert OutboundMail.objects.get().subject.endswith("is closed"), "nothing is delivered after this suspension"
 
 
 @pytest.mark.parametrize("former", [{"is_staff": False}, {"is_active": False}])
