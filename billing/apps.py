@@ -19,4 +19,5 @@ class BillingConfig(AppConfig):
         from tenants.signals import application_corrected, tenant_closing
 
         application_corrected.connect(buyers.on_application_corrected, dispatch_uid="profiles")
+        tenant_closing.connect(buyers.on_tenant_closing, dispatch_uid="last_profile")
         tenant_closing.connect(mandates.on_tenant_closing, dispatch_uid="mandates")

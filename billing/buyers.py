@@ -89,6 +89,18 @@ def on_application_corrected(*, tenant_id: UUID, **_: Any) -> None:
     BillingProfile.objects.filter(pk=tenant_id).delete()
 
 
+def on_tenant_closing(*, tenant_id: UUID, **_: Any) -> dict[str, int]:
+    """Receiver of `tenants.signals.tenant_closing`: store the profile for the last invoices, because the sign-up's
+    personal data is deleted. A tenant that was never approved gets no invoice, so its profile is deleted.
+    """
+    tenant = Tenant.objects.get(pk=tenant_id)
+    if tenant.approved_at is None:
+        BillingProfile.objects.filter(pk=tenant_id).delete()
+    elif settings.BILLING_ENABLED:
+        profile_of(tenant)
+    return {}
+
+
 def email_of(tenant: Tenant) -> str | None:
     """The email address for bills: the billing email, else the contact email. None if neither is set."""
     return tenant.billing_email or tenant.contact_email

@@ -23,6 +23,7 @@ from tenants.connected_apps import connections
 from tenants.credentials import api_keys
 from tenants.models import ApiKey, AppConnection, AuditEntry, Tenant
 from tenants.signals import tenant_closing
+from tenants.signup import sign_ups
 from tenants.team import members
 from webhooks.endpoints import lifecycle
 from webhooks.events.publish import publish
@@ -220,8 +221,8 @@ def _remove_number(number: PhoneNumber, account: BusinessAccount) -> None:
 # and mandate. Higher apps end their own rows of the tenant when they receive `tenant_closing`.
 #
 # Called by `manage.py close_tenant`. Each step commits separately and is safe to repeat, so a second run completes a
-# closing that crashed. Stored events are deleted at once or after the tenant's retention. Invoices and the audit log
-# stay for as long as the law requires.
+# closing that crashed. Stored events are deleted at once or after the tenant's retention. The personal data of
+# the sign-up is deleted at the end. Invoices and the audit log stay for as long as the law requires.
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,4 +283,5 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: boo
             details={**ended, "data": "deleted" if delete_data else f"kept until {receipt.data_until}"},
         )
         mail.send_to_tenant(tenant=tenant, template="closed", context={"receipt": receipt})
+        sign_ups.delete_personal_data(tenant_id=tenant.id)
     return receipt

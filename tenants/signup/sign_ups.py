@@ -229,3 +229,15 @@ def prune_unconfirmed() -> int:
     """Delete sign-ups that were not confirmed within a week. Returns the number of rows."""
     old = SignUp.objects.filter(confirmed_at__isnull=True, created_at__lt=now() - KEPT_UNCONFIRMED)
     return delete_free(old)
+
+
+def delete_personal_data(*, tenant_id: UUID) -> None:
+    """Delete the personal data in the application of a tenant that closes. Company, website and tax id stay, because
+    later applications are compared with them. The digests of the texts that the person agreed to stay as well.
+
+    The contact address of a tenant that was never approved is deleted too. Otherwise invoices are mailed to it.
+    """
+    SignUp.objects.filter(tenant_id=tenant_id).update(
+        email="", phone="", ip=None, address="", city="", pin_code=""
+    )
+    Tenant.objects.filter(pk=tenant_id, approved_at=None).update(contact_email=None)

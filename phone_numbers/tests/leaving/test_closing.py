@@ -1,16 +1,19 @@
 """Closing a tenant: it loses all access, its history stays, and no other tenant is affected."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from pytest_django import Settings
 
+from billing import buyers
+from billing.models import BillingProfile
 from gateway.clock import now
 from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.leaving.test_releasing import connect, subscribed
-from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, Tenant, User
+from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, SignUp, Tenant, User
 from tenants.tests.connected_apps import connection_of
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
@@ -112,7 +115,35 @@ def test_a_tenant_that_was_never_active_is_suspended_too(tenant: Tenant, status:
     leaving.close(tenant_id=tenant.id)
     tenant.refresh_from_db()
     assert (tenant.status, tenant.suspended_reason) == ("suspended", "admin"), "nobody can approve it"
-    assert OutboundMail.objects.get().subject.endswith("is closed"), "nothing is delivered after this suspension"
+    assert OutboundMail.objects.get().subject.endswith("is closed"), (
+        "nothing is delivered after this suspension"
+    )
+
+
+@pytest.mark.parametrize("approved_at", [None, now()])
+def test_a_closed_tenant_leaves_no_personal_data_but_what_its_invoices_need(
+    tenant: Tenant, other_tenant: Tenant, settings: Settings, approved_at: datetime | None
+) -> None:
+    settings.BILLING_ENABLED = True
+    for each in (tenant, other_tenant):
+        SignUp.objects.create(
+            tenant=each, email="a@shop.example", company="Asha", website="https://shop.example", tax_id_type="pan",
+            tax_id="AAACI1681G", address="1 Road", city="Pune", state_code="27", pin_code="411001",
+            phone="+919845012345", ip="192.0.2.7",
+        )  # fmt: skip
+    contact = "owner@shop.example"
+    Tenant.objects.filter(pk=tenant.pk).update(contact_email=contact, approved_at=approved_at)
+    if approved_at is None:
+        buyers.profile_of(tenant)
+    leaving.close(tenant_id=tenant.id)
+    assert OutboundMail.objects.get().to == contact
+    tenant.refresh_from_db()
+    assert tenant.contact_email == (contact if approved_at else None)
+    personal = ("email", "phone", "ip", "address", "city", "pin_code")
+    assert SignUp.objects.values_list(*personal).get(tenant=tenant) == ("", "", None, "", "", "")
+    assert SignUp.objects.get(tenant=other_tenant).phone == "+919845012345"
+    profiles = BillingProfile.objects.values_list("address", "tax_id")
+    assert list(profiles) == [("1 Road", "AAACI1681G")] * bool(approved_at)
 
 
 @pytest.mark.parametrize("former", [{"is_staff": False}, {"is_active": False}])
