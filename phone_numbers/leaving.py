@@ -240,8 +240,8 @@ class Receipt:
 def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: bool = False) -> Receipt:
     """End all access of a tenant and mail its contact a receipt. Raises NotFound for an unknown tenant.
 
-    The tenant is suspended with the reason `admin`. Reinstating the tenant does not restore anything that the closing
-    ended. With `delete_data`, the bodies of its events are deleted now instead of after their retention.
+    The tenant is suspended with the reason `admin`, and cannot be reinstated. With `delete_data`, the bodies of its
+    events are deleted now instead of after their retention.
     """
     tenant = Tenant.objects.filter(pk=tenant_id).first()
     if tenant is None:

@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractUser, BaseUserManager
 from django.contrib.postgres.fields import ArrayField
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
-from django.db.models import Q, Value
+from django.db.models import OuterRef, Q, Subquery, Value
 
 from gateway.clock import now
 from gateway.ids import uuid7
@@ -127,6 +127,13 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
     def for_app(self, app_id: UUID) -> Self:
         """The tenants that a platform app created."""
         return self.filter(app_id=app_id)
+
+    def closed(self) -> Self:
+        """The tenants whose accounts were closed (`manage.py close_tenant`), as the audit log says."""
+        ends = AuditEntry.objects.filter(
+            tenant_id=OuterRef("pk"), action__in=("tenant.close", "tenant.reinstate")
+        )
+        return self.alias(end=Subquery(ends.order_by("-id").values("action")[:1])).filter(end="tenant.close")
 
 
 class Tenant(models.Model):

@@ -177,12 +177,14 @@ def _suspend(
 
 def reinstate(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
     """End a suspension: the tenant is active again (specification 3). Raises NotFound, and Conflict when the tenant is
-    not suspended.
+    not suspended, or is closed.
 
     This also approves a tenant that was never approved: the trial begins, and the approval mail is sent.
     """
 
     def changes(tenant: Tenant) -> Changes:
+        if Tenant.objects.closed().filter(pk=tenant.pk).exists():
+            raise Conflict("This tenant is closed: it cannot be reinstated.")
         first_time = tenant.approved_at is None
         return {
             "status": Status.ACTIVE,

@@ -215,11 +215,12 @@ class TenantAdmin(ReadOnlyAdmin):
         """Show only the actions that the tenant's status allows. The decision itself checks again."""
         tenant = self.get_object(request, object_id)
         approved = tenant is not None and tenant.approved_at is not None
+        closed = tenant is not None and Tenant.objects.closed().filter(pk=tenant.pk).exists()
         possible = {
             "pending_approval": {"approve", "reject", "suspend"},
             "active": {"suspend"},
             "rejected": {"approve", "suspend"},
-            "suspended": {"reinstate" if approved else "reinstate_and_approve"},
+            "suspended": set() if closed else {"reinstate" if approved else "reinstate_and_approve"},
         }.get(tenant.status if tenant else "", set()) | {"see_as", "add_note"}
         offered = super().get_actions_detail(request, object_id)
         return [entry for entry in offered if entry.method.original_function_name in possible]

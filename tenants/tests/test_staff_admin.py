@@ -18,6 +18,7 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway import ids
+from phone_numbers import leaving
 from tenants import audit, mail, platform_apps
 from tenants.credentials import api_keys, bearer_tokens, log_in
 from tenants.models import (
@@ -192,6 +193,7 @@ def test_only_what_the_status_allows_is_offered(browser: Client, waiting: Tenant
         ("rejected", None, {"approve", "suspend"}),
         ("suspended", APPROVED, {"reinstate"}),
         ("suspended", None, {"reinstate_and_approve"}),
+        ("closed", APPROVED, set()),
     ],
 )
 def test_each_status_offers_its_decisions_and_always_a_note(
@@ -202,6 +204,9 @@ def test_each_status_offers_its_decisions_and_always_a_note(
     approved_at: str | None,
     offered: set[str],
 ) -> None:
+    if status == "closed":
+        leaving.close(tenant_id=other_tenant.id)
+        status = "suspended"
     Tenant.objects.filter(pk=other_tenant.pk).update(status=status, approved_at=approved_at)
     page = browser.get(f"/admin/tenants/tenant/{other_tenant.pk}/change/").content.decode()
     assert set(re.findall(rf"{other_tenant.pk}/([a-z_]+)/", page)) - {"change", "history"} == {

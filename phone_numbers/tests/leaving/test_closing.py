@@ -9,10 +9,12 @@ from pytest_django import Settings
 
 from billing import buyers
 from billing.models import BillingProfile
+from gateway.api.errors import Conflict
 from gateway.clock import now
 from phone_numbers import leaving
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tests.leaving.test_releasing import connect, subscribed
+from tenants import tenant_status
 from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, OutboundMail, SignUp, Tenant, User
 from tenants.tests.connected_apps import connection_of
 from tests.fixtures import Api, assert_error
@@ -118,6 +120,8 @@ def test_a_tenant_that_was_never_active_is_suspended_too(tenant: Tenant, status:
     assert OutboundMail.objects.get().subject.endswith("is closed"), (
         "nothing is delivered after this suspension"
     )
+    with pytest.raises(Conflict, match="This tenant is closed"):
+        tenant_status.reinstate(tenant_id=tenant.id)
 
 
 @pytest.mark.parametrize("approved_at", [None, now()])
