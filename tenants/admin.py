@@ -34,7 +34,7 @@ from tenants import audit, platform_apps
 from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, log_in
 from tenants.labels import label, milliseconds
-from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, User
+from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, Tenant, User
 from tenants.signup import screening
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff import search
@@ -103,7 +103,8 @@ class PlatformAppAdmin(ModelAdmin):  # type: ignore[misc]
         return ("name", "id", "created_at") if obj else ("name",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PlatformApp]:
-        counted = {"count": Count("tenants"), "sandboxes": Count("tenants", filter=Q(tenants__sandbox=True))}
+        sandboxes = Q(tenants__in=Tenant.objects.sandboxes())
+        counted = {"count": Count("tenants"), "sandboxes": Count("tenants", filter=sandboxes)}
         return cast("QuerySet[PlatformApp]", super().get_queryset(request).annotate(**counted))
 
     @display(description="Tenants")

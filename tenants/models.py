@@ -135,6 +135,10 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         )
         return self.alias(end=Subquery(ends.order_by("-id").values("action")[:1])).filter(end="tenant.close")
 
+    def sandboxes(self) -> Self:
+        """The sandbox tenants that a platform can use, of which it may have a limited number."""
+        return self.filter(sandbox=True).exclude(pk__in=Tenant.objects.closed())
+
 
 class Tenant(models.Model):
     """One business (specification 2). The flow that completes a step of the checklist writes the step's column."""

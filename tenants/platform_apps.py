@@ -72,7 +72,7 @@ def _require_room_for_sandbox(app_id: UUID) -> None:
     simultaneous calls wait.
     """
     PlatformApp.objects.select_for_update(no_key=True).get(pk=app_id)
-    if Tenant.objects.for_app(app_id).filter(sandbox=True).count() >= MOST_SANDBOX_TENANTS:
+    if Tenant.objects.for_app(app_id).sandboxes().count() >= MOST_SANDBOX_TENANTS:
         raise Conflict(
             f"This platform has {MOST_SANDBOX_TENANTS} sandbox tenants, which is the maximum.",
             hint="Use one again for the next test: GET /v1/tenants?external_ref=… finds it.",

@@ -20,6 +20,7 @@ from messaging.batches import scheduled_messages
 from messaging.models import Batch, ScheduledMessage
 from messaging.sending.flow import SendRequest
 from messaging.tests.incoming import number_of
+from phone_numbers import leaving
 from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, PhoneNumber
 from tenants import audit, audit_labels, platform_apps, tenant_settings
@@ -196,6 +197,8 @@ class TestSandboxTenants:
         assert at_once(lambda: self.make(platform_app, sandbox=True)) == [200, 409]
         assert Tenant.objects.filter(sandbox=True, app=platform_app).count() == 2
         self.make(platform_app, sandbox=False)
+        leaving.close(tenant_id=Tenant.objects.filter(sandbox=True, app=platform_app).latest("id").id)
+        self.make(platform_app, sandbox=True)
 
     def test_a_test_platform_key_gets_the_same_error(
         self, platform_app: PlatformApp, monkeypatch: pytest.MonkeyPatch
