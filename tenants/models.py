@@ -520,6 +520,8 @@ class ConnectedAppClient(models.Model):
     redirect_uris = ArrayField(models.CharField(max_length=500))
     ip = models.GenericIPAddressField(null=True)
     created_at = models.DateTimeField(default=now, editable=False)
+    last_connected_at = models.DateTimeField(null=True)
+    """When a member last connected the client. Null if nobody ever did."""
 
     def __str__(self) -> str:
         return self.name

@@ -161,6 +161,11 @@ KINDS: dict[str, tuple[Callable[[], object], timedelta, Callable[..., Model]]] =
         timedelta(days=1),
         row(ConnectedAppClient, "created_at", name="Editor", redirect_uris=[]),
     ),
+    "clients that were connected": (
+        connections.prune_expired,
+        timedelta(days=365),
+        row(ConnectedAppClient, "last_connected_at", name="Editor", redirect_uris=[]),
+    ),
     "invitations": (
         invitations.prune,
         timedelta(days=7),

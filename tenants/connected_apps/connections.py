@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from gateway.api import authentication
 from gateway.api.authentication import Caller, credential_digest
@@ -38,7 +38,11 @@ ACCESS_LIFETIME = timedelta(hours=1)
 LIFETIME = timedelta(days=90)
 """Lifetime of a connection. Afterwards the client must ask the member again."""
 UNUSED_CLIENT_LIFETIME = timedelta(days=1)
-"""How long a client without a connection is stored. A deleted client can register again."""
+"""How long a client is stored that nobody connects."""
+USED_CLIENT_LIFETIME = timedelta(days=365)
+"""How long a client is stored after a member last connected it. Clients store their id, and ask a member again with the
+same id after a connection has ended.
+"""
 MOST_CONNECTIONS = 100
 """The maximum number of open connections of a tenant."""
 ACCESS_PREFIX, REFRESH_PREFIX = "wbo_", "wbr_"
@@ -120,7 +124,7 @@ def allow(
         # The lock makes simultaneous calls wait. It also protects the member's role, which changes under the same lock.
         tenant = Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant.pk)
         user = User.objects.get(pk=user.pk)
-        if not ConnectedAppClient.objects.select_for_update(no_key=True).filter(pk=client.pk).exists():
+        if not ConnectedAppClient.objects.filter(pk=client.pk).update(last_connected_at=now()):
             raise Conflict("The app waited too long. Start again in the app.")
         if not may_connect(user, tenant):
             raise Conflict(
@@ -259,7 +263,7 @@ def end_all(rows: QuerySet[AppConnection], *, reason: str, actor_user_id: int | 
 
 
 def prune_expired() -> int:
-    """End expired connections, and delete clients without connections. Returns the number of rows."""
+    """End expired connections, and delete clients that nobody has connected for long. Returns the number of rows."""
     with transaction.atomic():
         free = AppConnection.objects.select_for_update(of=("self",), skip_locked=True).select_related(
             "client"
@@ -267,7 +271,9 @@ def prune_expired() -> int:
         expired = free.filter(expires_at__lte=now())[:BATCH_ROWS]
         over = _end(*expired, reason="expired")
     unused = ConnectedAppClient.objects.filter(
-        connections__isnull=True, created_at__lte=now() - UNUSED_CLIENT_LIFETIME
+        Q(last_connected_at=None, created_at__lte=now() - UNUSED_CLIENT_LIFETIME)
+        | Q(last_connected_at__lte=now() - USED_CLIENT_LIFETIME),
+        connections__isnull=True,
     )
     return over + delete_free(unused)
 

@@ -180,17 +180,26 @@ def token(request: HttpRequest) -> HttpResponse:
     client_id = _one(request.POST, "client_id")
     grant_type = _one(request.POST, "grant_type")
     _check_resource(request.POST)
-    if grant_type == "authorization_code":
-        tokens = connections.redeem_code(
-            client_id=client_id,
-            code=_one(request.POST, "code"),
-            redirect_uri=_one(request.POST, "redirect_uri"),
-            verifier=_one(request.POST, "code_verifier"),
-        )
-    elif grant_type == "refresh_token":
-        tokens = connections.refresh(client_id=client_id, token=_one(request.POST, "refresh_token"))
-    else:
-        raise OAuthError("unsupported_grant_type", f"grant_type is one of {', '.join(_GRANT_TYPES)}.")
+    try:
+        if grant_type == "authorization_code":
+            tokens = connections.redeem_code(
+                client_id=client_id,
+                code=_one(request.POST, "code"),
+                redirect_uri=_one(request.POST, "redirect_uri"),
+                verifier=_one(request.POST, "code_verifier"),
+            )
+        elif grant_type == "refresh_token":
+            tokens = connections.refresh(client_id=client_id, token=_one(request.POST, "refresh_token"))
+        else:
+            raise OAuthError("unsupported_grant_type", f"grant_type is one of {', '.join(_GRANT_TYPES)}.")
+    except InvalidGrant:
+        if connections.find_client(client_id) is not None:
+            raise
+        # At this error a client registers again. At `invalid_grant` it asks a member again, with the id of its deleted
+        # registration.
+        raise OAuthError(
+            "invalid_client", "The client is not registered, or its registration was deleted.", 401
+        ) from None
     return _json(_token_response(tokens))
 
 

@@ -41,6 +41,7 @@ from tests.threads import outcomes
 
 pytestmark = pytest.mark.django_db
 PAGE = "/console/connect-app"
+CLIENT_ID = "0192c3a0-0000-7000-8000-000000000001"
 
 
 @pytest.fixture
@@ -414,10 +415,27 @@ def test_an_app_that_was_deleted_meanwhile_is_not_connected(member: User) -> Non
     assert not AppConnection.objects.exists()
 
 
+def test_a_client_can_ask_again_after_its_connection_and_registers_again_when_it_was_deleted(
+    member: User,
+) -> None:
+    client = client_of()
+    tokens = tokens_of(member, client)
+    ConnectedAppClient.objects.update(created_at=now() - timedelta(days=90))
+    AppConnection.objects.update(expires_at=now())
+    connections.prune_expired()
+    assert logged_in(member).get(PAGE, asked(client)).status_code == 200
+    form = {"grant_type": "refresh_token", "client_id": str(client.id), "refresh_token": tokens.refresh}
+    for status, error in ((400, "invalid_grant"), (401, "invalid_client")):
+        refused = post("/oauth/token", **form)
+        assert (refused.status_code, refused.json()["error"]) == (status, error)
+        ConnectedAppClient.objects.all().delete()
+
+
 @pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke"])
 def test_requests_with_tokens_are_bounded_for_each_address(settings: Settings, path: str) -> None:
     settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "app_token": "2/m/ip"}
-    form = {"client_id": "x", "token": "x", "grant_type": "refresh_token", "refresh_token": "wbr_x.y"}
+    form = {"token": "x", "grant_type": "refresh_token", "refresh_token": "wbr_x.y"}
+    form["client_id"] = str(client_of().id)
     answers = [post(path, **form) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [200 if path.endswith("revoke") else 400] * 2
     assert (answers[2].status_code, answers[2].json()["error"]) == (429, "temporarily_unavailable")
@@ -621,7 +639,7 @@ def test_a_business_lists_and_ends_its_own_connections(
             {"grant_type": "authorization_code", "client_id": "x", "code": "a\0", "redirect_uri": "x"},
             "invalid_request",
         ),
-        ({"grant_type": "refresh_token", "client_id": "x", "refresh_token": "wbr_"}, "invalid_grant"),
+        ({"grant_type": "refresh_token", "client_id": CLIENT_ID, "refresh_token": "wbr_"}, "invalid_grant"),
         (
             {
                 "grant_type": "refresh_token",
@@ -634,6 +652,7 @@ def test_a_business_lists_and_ends_its_own_connections(
     ],
 )
 def test_odd_requests_for_tokens_are_refused_in_oauths_form(form: dict[str, str], error: str) -> None:
+    ConnectedAppClient.objects.create(pk=CLIENT_ID, name="Editor", redirect_uris=[])
     answer = post("/oauth/token", **form)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
     assert set(answer.json()) == {"error", "error_description"}

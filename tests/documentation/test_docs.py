@@ -319,7 +319,9 @@ def test_the_limits_are_the_codes() -> None:
     assert timedelta(minutes=1) == connections.CODE_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_registration"] == "100/h/ip"
     assert limits["registered apps"].startswith("100 from an address in an hour; an app that nobody connects")
+    assert limits["registered apps"].endswith("any other a year after it was last connected")
     assert timedelta(days=1) == connections.UNUSED_CLIENT_LIFETIME
+    assert timedelta(days=365) == connections.USED_CLIENT_LIFETIME
     assert settings.ACCOUNT_RATE_LIMITS["app_token"] == "600/m/ip"
     assert limits["tokens of connected apps"] == "600 from an address in a minute"
     begun, redeemed = (
