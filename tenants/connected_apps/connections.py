@@ -62,6 +62,8 @@ class Tokens:
     access: str = field(repr=False)
     refresh: str = field(repr=False)
     scopes: list[str]
+    lifetime: timedelta
+    """How long the access token is valid: until the connection ends, if that is within an hour."""
 
 
 def register(*, name: str, redirect_uris: list[str], ip: str | None) -> ConnectedAppClient:
@@ -306,10 +308,11 @@ def _issue(connection: AppConnection, *, family: str) -> Tokens:
     connection.family_hash = credential_digest(family)
     # After a rotation of SECRET_KEY, a connection in use needs the former key no longer.
     connection.password_fingerprint = password_fingerprint(connection.user)
-    connection.last_used_at = now()
-    connection.access_expires_at = min(now() + ACCESS_LIFETIME, connection.expires_at)
+    moment = now()
+    lifetime = min(ACCESS_LIFETIME, connection.expires_at - moment)
+    connection.last_used_at, connection.access_expires_at = moment, moment + lifetime
     connection.save()
-    return Tokens(access, new, connection.scopes)
+    return Tokens(access, new, connection.scopes, lifetime)
 
 
 def _locked(**known_by: str) -> AppConnection | None:

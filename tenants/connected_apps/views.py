@@ -207,7 +207,7 @@ def _token_response(tokens: Tokens) -> dict[str, Any]:
     return {
         "access_token": tokens.access,
         "token_type": "Bearer",
-        "expires_in": int(connections.ACCESS_LIFETIME.total_seconds()),
+        "expires_in": int(tokens.lifetime.total_seconds()),
         "refresh_token": tokens.refresh,
         "scope": " ".join(tokens.scopes),
     }

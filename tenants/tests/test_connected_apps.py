@@ -407,6 +407,14 @@ def test_an_app_without_a_name_and_with_a_scheme_of_its_domain_registers() -> No
         assert answer.json()["error"] == "invalid_redirect_uri"
 
 
+def test_a_token_that_ends_with_its_connection_says_so(member: User) -> None:
+    client = client_of()
+    tokens = tokens_of(member, client)
+    AppConnection.objects.update(expires_at=now() + timedelta(minutes=10))
+    form = {"grant_type": "refresh_token", "client_id": str(client.id), "refresh_token": tokens.refresh}
+    assert 590 <= post("/oauth/token", **form).json()["expires_in"] <= 600
+
+
 def test_an_app_that_was_deleted_meanwhile_is_not_connected(member: User) -> None:
     client = client_of()
     ConnectedAppClient.objects.all().delete()
