@@ -14,7 +14,7 @@ from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import IST, now
 from tenants import audit, mail
 from tenants.credentials import key_cache
-from tenants.models import Tenant
+from tenants.models import AuditEntry, Tenant
 
 # --- Served tenants: active tenants. In the sandbox, tenants that wait for approval are served too.
 #
@@ -86,32 +86,52 @@ _DONE = {"approve": "approved", "reject": "rejected", "suspend": "suspended", "r
 Status = Tenant.Status
 
 
-def approve(*, tenant_id: UUID, actor_user_id: int | None = None) -> Tenant:
+def approve(*, tenant_id: UUID, seen: int | None = None, actor_user_id: int | None = None) -> Tenant:
     """Approve a tenant that waits or was rejected before. Its trial begins.
 
-    Raises NotFound. Raises Conflict for a tenant with any other status.
+    `seen` is the version of the application that the reviewer saw (`application_version`). Raises NotFound. Raises
+    Conflict for a tenant with any other status, and when the application has another version now.
     """
+
+    def changes(tenant: Tenant) -> Changes:
+        _require_version(tenant.id, seen)
+        return beginning(tenant)
 
     return decide(
         "approve",
         tenant_id,
         actor_user_id,
         {Status.PENDING_APPROVAL, Status.REJECTED},
-        beginning,
+        changes,
         mailed="approved",
     )
 
 
-def reject(*, tenant_id: UUID, reason: str, actor_user_id: int | None = None) -> Tenant:
-    """Reject a waiting tenant. The reason is stored and mailed. Raises NotFound, Conflict."""
-    return decide(
-        "reject",
-        tenant_id,
-        actor_user_id,
-        {Status.PENDING_APPROVAL},
-        lambda _: {"status": Status.REJECTED, "rejected_reason": reason},
-        mailed="rejected",
-    )
+def reject(
+    *, tenant_id: UUID, reason: str, seen: int | None = None, actor_user_id: int | None = None
+) -> Tenant:
+    """Reject a waiting tenant. The reason is stored and mailed. `seen` is that of `approve`. Raises NotFound,
+    Conflict.
+    """
+
+    def changes(tenant: Tenant) -> Changes:
+        _require_version(tenant.id, seen)
+        return {"status": Status.REJECTED, "rejected_reason": reason}
+
+    return decide("reject", tenant_id, actor_user_id, {Status.PENDING_APPROVAL}, changes, mailed="rejected")
+
+
+def application_version(tenant_id: UUID) -> int:
+    """A number that grows with each correction of a tenant's application."""
+    corrections = AuditEntry.objects.filter(tenant_id=tenant_id, action="tenant.apply_again")
+    return corrections.order_by("-id").values_list("id", flat=True).first() or 0
+
+
+def _require_version(tenant_id: UUID, seen: int | None) -> None:
+    if seen is not None and seen != application_version(tenant_id):
+        raise Conflict(
+            "The business has corrected its application since you opened its page: look at it again."
+        )
 
 
 def trial_end(start: datetime) -> datetime:

@@ -37,6 +37,8 @@ STATUS_LABELS = {
     "suspended": "danger",
 }
 QUEUE = "Approval queue"
+SEEN, MOST_SEEN = "seen_applications", 50
+"""The session key of the versions of the applications that the reviewer saw last, and their number."""
 CANNED_REJECTIONS = (
     ("", "Write your own below"),
     (
@@ -233,7 +235,8 @@ class TenantAdmin(ReadOnlyAdmin):
         dialog=dialog("Approve this business?", "The trial begins, and the business gets a mail.", "Approve"),
     )
     def approve(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(request, object_id, "approved", tenant_status.approve)
+        seen = request.session.get(SEEN, {}).get(object_id)
+        return _decide(request, object_id, "approved", tenant_status.approve, seen=seen)
 
     @action(
         description="Reject",
@@ -245,9 +248,8 @@ class TenantAdmin(ReadOnlyAdmin):
         ),
     )
     def reject(self, request: HttpRequest, form: DialogForm, object_id: str) -> HttpResponse:
-        return _decide(
-            request, object_id, "rejected", tenant_status.reject, reason=form.cleaned_data["reason"]
-        )
+        seen, reason = request.session.get(SEEN, {}).get(object_id), form.cleaned_data["reason"]
+        return _decide(request, object_id, "rejected", tenant_status.reject, reason=reason, seen=seen)
 
     @action(
         description="Suspend",
@@ -341,6 +343,9 @@ class TenantAdmin(ReadOnlyAdmin):
         tenant = self.get_object(request, object_id)
         evidence: dict[str, Any] = {}
         if tenant is not None:
+            _remember_seen(request, tenant)
+            # The answers are read after the version, so they are never older.
+            tenant.refresh_from_db()
             sign_up = SignUp.objects.filter(tenant=tenant).first()
             evidence = {
                 "sign_up": sign_up,
@@ -355,6 +360,15 @@ class TenantAdmin(ReadOnlyAdmin):
             "HttpResponse",
             super().change_view(request, object_id, form_url, {**(extra_context or {}), **evidence}),
         )
+
+
+def _remember_seen(request: HttpRequest, tenant: Tenant) -> None:
+    """Remember in the session which version of an application the reviewer sees, for the decision."""
+    if tenant.status in {Tenant.Status.PENDING_APPROVAL, Tenant.Status.REJECTED}:
+        seen = request.session.pop(SEEN, {})
+        seen.pop(str(tenant.pk), None)
+        seen[str(tenant.pk)] = tenant_status.application_version(tenant.pk)
+        request.session[SEEN] = dict(list(seen.items())[-MOST_SEEN:])
 
 
 def _is_queue(request: HttpRequest) -> bool:
@@ -410,7 +424,8 @@ def _decide(
     try:
         tenant = decide(tenant_id=object_id, actor_user_id=request.user.pk, **arguments)
     except Conflict as error:
-        messages.error(request, f"Another person decided before you. {error.text}")
+        decided = "Another person decided before you. " if "status" in (error.details or {}) else ""
+        messages.error(request, f"{decided}{error.text}")
         return redirect_dialog(request, change_url(Tenant, object_id))
     following = None
     if outcome in {"approved", "rejected"}:

@@ -185,6 +185,26 @@ def test_only_what_the_status_allows_is_offered(browser: Client, waiting: Tenant
     assert offered() == {"reinstate"}
 
 
+@pytest.mark.parametrize(("act", "status"), [("approve", "active"), ("reject", "rejected")])
+def test_a_decision_is_about_the_application_that_the_reviewer_saw(
+    browser: Client, waiting: Tenant, act: str, status: str
+) -> None:
+    application = sign_ups.Application(
+        company="Asha LLP", website="https://asha.in", tax_id="AAPFU0939F", tax_id_type="pan", address="1 Road",
+        city="Pune", state_code="27", pin_code="411001", phone="+919800000002",
+    )  # fmt: skip
+    page = f"/admin/tenants/tenant/{waiting.pk}/change/"
+    browser.get(page)
+    sign_ups.apply_again(application, tenant_id=waiting.id)
+    for expected in ("pending_approval", status):
+        assert decide(browser, waiting, act, reason="x")["HX-Redirect"] == page
+        waiting.refresh_from_db()
+        assert waiting.status == expected
+        shown = browser.get(page).content.decode()
+        assert ("has corrected its application" in shown) is (expected == "pending_approval")
+        assert "Another person decided before you" not in shown
+
+
 @pytest.mark.parametrize(
     ("status", "approved_at", "offered"),
     [
