@@ -96,11 +96,12 @@ def start(
 
 
 def start_again(sign_up_id: UUID | None, *, email: str) -> None:
-    """Mail the link of an unconfirmed sign-up again. An address that has an account gets the mail about that account
-    instead.
+    """Mail a link of an unconfirmed sign-up again. An address that has an account gets the mail about that account
+    instead. The form must stay stored for as long as the link is valid.
     """
     with transaction.atomic():
-        waiting = SignUp.objects.filter(email=email, confirmed_at=None, created_at__gt=now() - LINK_LIFETIME)
+        oldest = now() - (KEPT_UNCONFIRMED - LINK_LIFETIME)
+        waiting = SignUp.objects.filter(email=email, confirmed_at=None, created_at__gt=oldest)
         found = waiting.filter(pk=sign_up_id).first() if sign_up_id else None
         if found is not None:
             _mail_link(found)
