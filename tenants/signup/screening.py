@@ -268,6 +268,10 @@ def check(tenant_id: UUID) -> None:
     else:
         return
     with transaction.atomic():
-        row = Tenant.objects.select_for_update(of=("self",)).get(pk=tenant_id)
+        # Another website has its own check.
+        rows = Tenant.objects.select_for_update(of=("self",)).filter(website=tenant.website)
+        row = rows.filter(pk=tenant_id).first()
+        if row is None:
+            return
         row.flags = [*(kept for kept in row.flags if kept["code"] != found["code"]), found]
         row.save(update_fields=["flags"])

@@ -38,6 +38,21 @@ def test_what_the_website_answers_becomes_a_flag(
     assert [flag["code"] for flag in tenant.flags] == ["duplicate_tax_id", *codes]
 
 
+def test_a_check_of_a_website_that_was_corrected_meanwhile_flags_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tenant = Tenant.objects.create(name="Shop", website="https://dead.in", flags=[])
+
+    def get_slowly(*_: Any, **__: Any) -> client.Answer:
+        Tenant.objects.update(website="https://shop.in")
+        return client.Answer(status=None, error="timeout", ms=3, body=b"", retry_after=None)
+
+    monkeypatch.setattr(client, "get_once", get_slowly)
+    screening.check(tenant.id)
+    tenant.refresh_from_db()
+    assert tenant.flags == []
+
+
 def test_a_tenant_without_a_website_is_left_alone(tenant: Any) -> None:
     screening.check(tenant.id)
     tenant.refresh_from_db()
