@@ -179,8 +179,8 @@ def create(
     )
     with transaction.atomic():
         _require_room(row)
-        if tenant is not None and actor_user_id is not None:
-            _require_maker(tenant.id, actor_user_id)
+        if tenant is not None:
+            _require_maker(tenant.id, actor_user_id, acting_key_id)
         return _store(row, actor_user_id=actor_user_id, acting_key_id=acting_key_id)
 
 
@@ -203,11 +203,15 @@ def _require_room(row: ApiKey) -> None:
         )
 
 
-def _require_maker(tenant_id: UUID, user_id: int) -> None:
-    """Raise Forbidden when the maker of a key has left the team. A removal waits for the lock that the caller holds."""
+def _require_maker(tenant_id: UUID, user_id: int | None, key_id: UUID | None) -> None:
+    """Raise Forbidden when the maker of a key has left the team, or the key that makes it was revoked. A removal, which
+    revokes keys too, waits for the tenant's lock that the caller holds.
+    """
     makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), pk=user_id, is_active=True)
-    if not makers.exists():
+    if user_id is not None and not makers.exists():
         raise Forbidden("You do not belong to this business any more.")
+    if key_id is not None and not ApiKey.objects.working().filter(pk=key_id).exists():
+        raise Forbidden("The key of this call was revoked.")
 
 
 def made_by(*, tenant_id: UUID, user_id: int) -> QuerySet[ApiKey]:
@@ -284,10 +288,14 @@ def rotate(
 
     The new key has the scopes, the numbers and the expiry of the old key. A key that was rotated before may rotate
     itself in its last 24 hours. The new key then expires together with the old key. Raises NotFound for a key outside
-    of `keys`, Forbidden for a key that can do more or lasts longer than `within` allows, and Conflict for a revoked or
-    expired key.
+    of `keys`, Conflict for a revoked or expired key, and Forbidden for a key that can do more or lasts longer than
+    `within` allows, and for a maker who has left the team meanwhile.
     """
     with transaction.atomic():
+        tenant_id = keys.filter(pk=key_id).values_list("tenant_id", flat=True).first()
+        if tenant_id is not None:
+            Tenant.objects.select_for_update(no_key=True, of=("self",)).get(pk=tenant_id)
+            _require_maker(tenant_id, actor_user_id, acting_key_id)
         old = _locked(keys, key_id)
         if has_ended(old):
             raise Conflict("A revoked or expired key cannot be rotated.")

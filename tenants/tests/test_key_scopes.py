@@ -1,5 +1,6 @@
 """Scopes of API keys: calls that a key may make, rights that it may give to new keys, and its maker."""
 
+import threading
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,7 @@ from tenants.models import ApiKey, AuditEntry, PlatformApp, Tenant, User
 from tenants.team import members
 from tests.browsers import browser_of, logged_in, text
 from tests.fixtures import Api, assert_error
+from tests.threads import at_once
 
 pytestmark = pytest.mark.django_db
 
@@ -296,6 +298,37 @@ class TestAMemberWhoLeaves:
         members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk)
         with pytest.raises(Forbidden):
             key_of(tenant, actor_user_id=leaver.pk)
+
+    def test_a_key_that_was_revoked_meanwhile_makes_none(self, tenant: Tenant) -> None:
+        used = key_of(tenant).row
+        api_keys.revoke(keys=ApiKey.objects.all(), key_id=used.id)
+        with pytest.raises(Forbidden):
+            key_of(tenant, acting_key_id=used.id)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_no_rotation_during_the_removal_leaves_a_working_key(
+        self, tenant: Tenant, people: tuple[User, User], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owner, leaver = people
+        made, revoke = key_of(tenant, actor_user_id=leaver.pk).row, api_keys.revoke
+
+        def rotate() -> None:
+            api_keys.rotate(keys=ApiKey.objects.all(), key_id=made.id, actor_user_id=leaver.pk)
+
+        rotation: list[Exception] = []
+        beside = threading.Thread(target=lambda: rotation.extend(at_once(rotate)))
+
+        def revoke_during_the_rotation(**named: Any) -> ApiKey:
+            beside.start()
+            # Gives the rotation time to take effect, unless a lock makes it wait for the removal.
+            beside.join(0.3)
+            return revoke(**named)
+
+        monkeypatch.setattr(api_keys, "revoke", revoke_during_the_rotation)
+        members.remove(tenant_id=tenant.id, user_id=leaver.pk, actor_user_id=owner.pk, ending_keys=[made.id])
+        beside.join()
+        assert [type(error) for error in rotation] == [Forbidden]
+        assert not ApiKey.objects.working().exists()
 
 
 class TestTheConsole:

@@ -274,7 +274,8 @@ def test_the_mail_is_sent_again_only_for_what_this_browser_waits_for(
         browser.post(last_link())
     SignUp.objects.filter(email=row.email).update(
         email="b@other.in" if state == "of another address" else row.email,
-        created_at=now() - timedelta(hours={"too old": 145, "of the day before yesterday": 48}.get(state, 23)),
+        created_at=now()
+        - timedelta(hours={"too old": 145, "of the day before yesterday": 48}.get(state, 23)),
     )
     OutboundMail.objects.all().delete()
     sign_ups.start_again(None if state.startswith("none") else row.pk, email=row.email)
