@@ -2,7 +2,7 @@
 `staff/approval_admin.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, cast
 from uuid import UUID
@@ -344,6 +344,8 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
 
 IN_TEAM = {"tenant", "role", "is_active"}
 """The fields that decide what a person may do in a business."""
+SHOWN_TO_BUSINESS = ("email", "role", "is_active", "is_staff", "is_superuser")
+"""The fields of a person whose former and new values the audit log of the business shows."""
 
 
 class UserForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -427,10 +429,11 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         has_new_address = change and "email" in form.changed_data
+        mails: list[str] = []
         if not change:
             obj.set_unusable_password()
         if has_new_address and obj.tenant_id is not None:
-            members.change_mails(
+            mails = members.change_mails(
                 tenant_id=obj.tenant_id, former=form.initial["email"], address=form.cleaned_data["email"]
             )
         super().save_model(request, obj, form, change)
@@ -447,15 +450,17 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
             )
         details: dict[str, Any] = {field: str(form.cleaned_data[field]) for field in form.changed_data}
         if "groups" in form.changed_data:
-            details["groups"] = ", ".join(group.name for group in form.cleaned_data["groups"])
+            details["groups"] = _names(form.cleaned_data["groups"])
         if change:
-            # The business sees whom the change concerned, and what the person may do in it.
-            former_rights, rights = (
-                {name: values[name] for name in ("role", "is_active")}
+            # The business sees whom the change concerned, and what changed, but not the person's former business.
+            before, after = (
+                {name: values[name] for name in SHOWN_TO_BUSINESS}
+                | {"groups": _names(values["groups"])}
+                | dict.fromkeys(mails, values["email"])
                 for values in (form.initial, form.cleaned_data)
             )
-            others = {name: value for name, value in details.items() if name not in rights}
-            details = {"email": obj.email, **others, **audit.difference(former_rights, rights)}
+            moved = {name: value for name, value in details.items() if name == "tenant"}
+            details = {"email": form.initial["email"], **moved, **audit.difference(before, after)}
         _record(request, "user.change" if change else "user.create", "user", obj.pk, details, obj.tenant_id)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -463,6 +468,10 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
             kwargs["queryset"] = Group.objects.order_by("name")
             kwargs["widget"] = UnfoldAdminCheckboxSelectMultipleWidget
         return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+
+def _names(groups: Iterable[Group]) -> str:
+    return ", ".join(sorted(group.name for group in groups))
 
 
 def _record(

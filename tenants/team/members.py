@@ -209,13 +209,18 @@ def _take_over_mails(tenant: Tenant, member: User) -> None:
     tenant.save(update_fields=["contact_email", "billing_email"])
 
 
-def change_mails(*, tenant_id: UUID, former: str, address: str) -> None:
-    """Send a tenant's mails to a member's new address instead of the former one. Call it in the transaction that stores
-    the address, before the member's row is changed: the tenant is locked first everywhere.
+def change_mails(*, tenant_id: UUID, former: str, address: str) -> list[str]:
+    """Send a tenant's mails to a member's new address instead of the former one. Returns the changed columns.
+
+    Call it in the transaction that stores the address, before the member's row is changed: the tenant is locked first
+    everywhere.
     """
     tenant = Tenant.objects.filter(pk=tenant_id)
-    tenant.filter(contact_email__iexact=former).update(contact_email=address)
-    tenant.filter(billing_email__iexact=former).update(billing_email=address)
+    return [
+        name
+        for name in ("contact_email", "billing_email")
+        if tenant.filter(**{f"{name}__iexact": former}).update(**{name: address})
+    ]
 
 
 def _require_another_owner(member: User) -> None:

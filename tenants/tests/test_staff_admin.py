@@ -371,13 +371,19 @@ def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
     browser: Client, tenant: Tenant
 ) -> None:
     person = User.objects.create_user("asha@traders.example", "a long enough password", tenant=tenant)
+    Tenant.objects.filter(pk=tenant.pk).update(contact_email=person.email, billing_email="bills@shop.example")
     group = Group.objects.get(name=roles.SUPPORT)
     form = {"email": "asha@shop.example", "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
     browser.post(f"/admin/tenants/user/{person.pk}/change/", {**form, "is_staff": "on", "groups": [group.pk]})
     person.refresh_from_db()
     assert person.check_password("a long enough password")
     entry = AuditEntry.objects.get(action="user.change")
-    assert entry.details == {"email": "asha@shop.example", "is_staff": "True", "groups": "support"}
+    former, address = "asha@traders.example", "asha@shop.example"
+    assert entry.details == {
+        "email": former,
+        "before": {"email": former, "is_staff": False, "groups": "", "contact_email": former},
+        "after": {"email": address, "is_staff": True, "groups": "support", "contact_email": address},
+    }
     for path, form in (
         ("add", {"domain": "zoho.com", "verdict": "block"}),
         ("zoho.com/delete", {"post": "yes"}),
