@@ -64,35 +64,45 @@ def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: i
     """Carry out an act that another person requested. Returns a sentence about the result. Raises Conflict, and the
     errors of `carry_out`, after which the act waits again.
     """
-    row = _decide(act_id, Status.BEGUN, "billing.approve", at, actor_user_id)
+    row = _decide(act_id, Status.BEGUN, at, actor_user_id)
     waiting = {"status": Status.WAITING, "decided_by": None, "decided_at": None}
-    return _done(row, carry_out, undo=lambda: StaffAct.objects.filter(pk=act_id).update(**waiting))
+    return _done(
+        row,
+        carry_out,
+        undo=lambda: StaffAct.objects.filter(pk=act_id).update(**waiting),
+        record=lambda: _record(row, "billing.approve", actor_user_id),
+    )
 
 
-def _done(row: StaffAct, carry_out: CarryOut, undo: Callable[[], object]) -> str:
+def _done(
+    row: StaffAct, carry_out: CarryOut, undo: Callable[[], object], record: Callable[[], None] = lambda: None
+) -> str:
+    """Carry out an act, and record that it is done. If it fails, undo what was stored before."""
     try:
         said = carry_out(row)
     except BaseException:
         undo()
         raise
-    StaffAct.objects.filter(pk=row.pk).update(status=Status.DONE)
+    with transaction.atomic():
+        StaffAct.objects.filter(pk=row.pk).update(status=Status.DONE)
+        record()
     return said
 
 
 def decline(act_id: UUID, *, at: datetime, actor_user_id: int | None) -> None:
     """Decline a waiting act. The person who requested the act may also decline it. Raises Conflict."""
-    _decide(act_id, Status.DECLINED, "billing.decline", at, actor_user_id)
+    with transaction.atomic():
+        row = _decide(act_id, Status.DECLINED, at, actor_user_id)
+        _record(row, "billing.decline", actor_user_id)
 
 
-def _decide(act_id: UUID, status: Status, action: str, at: datetime, actor_user_id: int | None) -> StaffAct:
+def _decide(act_id: UUID, status: Status, at: datetime, actor_user_id: int | None) -> StaffAct:
     row = StaffAct.objects.get(pk=act_id)
     if status != Status.DECLINED and row.asked_by == actor_user_id:
         raise Conflict("Another person has to approve your request.")
-    with transaction.atomic():
-        waiting = StaffAct.objects.filter(pk=act_id, status=Status.WAITING)
-        if not waiting.update(status=status, decided_by=actor_user_id, decided_at=at):
-            raise Conflict("This was already decided.")
-        _record(row, action, actor_user_id)
+    waiting = StaffAct.objects.filter(pk=act_id, status=Status.WAITING)
+    if not waiting.update(status=status, decided_by=actor_user_id, decided_at=at):
+        raise Conflict("This was already decided.")
     return row
 
 

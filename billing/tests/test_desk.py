@@ -166,6 +166,7 @@ class TestSecondPerson:
         assert b"not credited yet" in decide(second).content
         act = StaffAct.objects.get()
         assert (act.status, act.decided_by, act.decided_at) == ("waiting", None, None)
+        assert not AuditEntry.objects.filter(action="billing.approve").exists(), "nothing was done"
         decide(first, "decline")
         assert StaffAct.objects.get().status == "declined", "who asked may take it back"
 
