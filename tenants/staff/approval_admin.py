@@ -37,6 +37,20 @@ STATUS_LABELS = {
     "suspended": "danger",
 }
 QUEUE = "Approval queue"
+DECISIONS, MOST_DECISIONS = (
+    (
+        "tenant.sign_up",
+        "tenant.create",
+        "tenant.apply_again",
+        "tenant.approve",
+        "tenant.reject",
+        "tenant.suspend",
+        "tenant.reinstate",
+        "tenant.close",
+    ),
+    20,
+)
+"""The actions in the trail of a tenant, and how many it shows. The audit log has all others."""
 SEEN, MOST_SEEN = "seen_applications", 50
 """The session key of the versions of the applications that the reviewer saw last, and their number."""
 CANNED_REJECTIONS = (
@@ -376,8 +390,9 @@ def _is_queue(request: HttpRequest) -> bool:
 
 
 def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:
-    """The newest audit entries of a tenant, each with the label of its action and its actor."""
-    entries = list(AuditEntry.objects.filter(tenant_id=tenant_id).order_by("-id")[:8])
+    """The newest decisions about a tenant, each with the label of its action and its actor."""
+    decisions = AuditEntry.objects.filter(tenant_id=tenant_id, action__in=DECISIONS)
+    entries = list(decisions.order_by("-id")[:MOST_DECISIONS])
     people = User.objects.in_bulk([entry.actor_user_id for entry in entries if entry.actor_user_id])
     return [
         (

@@ -253,6 +253,8 @@ def test_a_usual_reason_is_one_click_and_an_own_reason_counts_instead(browser: C
 
 def test_the_note_of_a_suspension_is_read_in_the_trail(browser: Client, waiting: Tenant) -> None:
     decide(browser, waiting, "suspend", reason="abuse", note="Sends spam")
+    for _ in range(20):
+        audit.record(action="support.view", target_type="tenant", target_id=waiting.pk, tenant_id=waiting.pk)
     page = browser.get(f"/admin/tenants/tenant/{waiting.pk}/change/").content.decode()
     trail = page.partition("Trail")[2].partition("</ul>")[0]
     for words in ("Business suspended · staff@service.example · Sends spam", "Signed up · owner@infosys.com"):
