@@ -188,11 +188,12 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
 
 
 def revoke_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse:
-    """Ask for the key's name. POST with the name revokes the key."""
+    """Ask for the key's name. POST with the name revokes the key, whatever the account's status, for it may have
+    leaked.
+    """
     key = _key(visit.tenant, key_id)
     form = RevokeForm(request.POST or None, key_name=key.name)
     if request.method == "POST" and form.is_valid():
-        require_active(visit)
         keys = ApiKey.objects.for_tenant(visit.tenant.id)
         api_keys.revoke(keys=keys, key_id=key_id, actor_user_id=visit.user.pk)
         messages.success(

@@ -165,7 +165,12 @@ PAGES: dict[str, Page] = {
     "console_api_keys": Page("integration", changes=True, audits="api_key.create"),
     "console_rotate_key": Page("integration", changes=True, of=KEY, audits="api_key.rotate"),
     "console_revoke_key": Page(
-        "integration", changes=True, of=KEY, body={"name": "server"}, audits="api_key.revoke"
+        "integration",
+        changes=True,
+        of=KEY,
+        body={"name": "server"},
+        changed_while=ALWAYS,
+        audits="api_key.revoke",
     ),
     "console_endpoints": Page("integration", changes=True, audits="webhook_endpoint.create"),
     "console_endpoint": Page("integration", of=ENDPOINT),

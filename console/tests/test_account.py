@@ -385,6 +385,8 @@ def test_a_key_in_the_list_has_its_maker_and_the_buttons_of_its_state(
     assert listed("") == working
     assert "Show revoked and expired keys" in browser.get("/console/api-keys").content.decode()
     assert listed("?ended=yes") == [*ended, *working]
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+    assert listed("") == [("ends", person.email, ["Revoke"]), ("works", "", ["Revoke"])]
 
 
 def ends_shown(browser: Client, row: ApiKey) -> list[str]:
