@@ -24,6 +24,12 @@ SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.enviro
 """SQL condition. `t` is the tenant, and `{row}` is an endpoint or batch in one of the tenant's environments."""
 
 
+def is_served(tenant: Tenant, environment: str) -> bool:
+    """The same condition for a row of a tenant in an environment."""
+    waits_in_test = tenant.status == Tenant.Status.PENDING_APPROVAL and environment == "test"
+    return tenant.status == Tenant.Status.ACTIVE or waits_in_test
+
+
 # --- Decisions of staff about a tenant. In one transaction, a decision changes the status, writes an audit entry and
 # queues a mail.
 #

@@ -25,6 +25,7 @@ from gateway.database.transactions import concerns_all
 from gateway.monitoring import metrics
 from gateway.task_queue import enqueue
 from gateway.valkey.connection import VALKEY_UNAVAILABLE, valkey
+from tenants import tenant_status
 from tenants.models import Tenant
 from webhooks import wake_up
 from webhooks.delivery.recorder import Outcome, record
@@ -59,16 +60,19 @@ def replay_delivery(*, tenant_id: UUID, environment: str, delivery_id: UUID) -> 
 
     The new delivery has a single attempt and is then delivered or dead. Raises NotFound for another tenant's delivery,
     for a deleted endpoint and for a body past retention (details.reason `endpoint_deleted`, `payload_expired`). Raises
-    Conflict while the first attempt of that delivery is in flight, for an endpoint that is not active, and for an
-    endpoint whose secret, headers or credentials cannot be read.
+    Conflict while the first attempt of that delivery is in flight, for an endpoint that is not active, for a tenant
+    that is not served, and for an endpoint whose secret, headers or credentials cannot be read.
     """
     source = Delivery.objects.for_environment(tenant_id, environment).filter(pk=delivery_id).first()
     if source is None:
         raise NotFound("There is no such delivery.")
-    endpoint = Endpoint.objects.for_environment(tenant_id, environment).filter(pk=source.endpoint_id).first()
+    endpoints = Endpoint.objects.for_environment(tenant_id, environment).select_related("tenant")
+    endpoint = endpoints.filter(pk=source.endpoint_id).first()
     if endpoint is None:
         raise NotFound("The endpoint of this delivery was deleted.", details={"reason": "endpoint_deleted"})
     _require_active(endpoint)
+    if not tenant_status.is_served(endpoint.tenant, environment):
+        raise Conflict("The business is not served now: its deliveries wait until it is active.")
     if _in_flight(source):
         raise Conflict("The first attempt of this delivery is in flight.")
     found = envelope.load([source.event_id], tenant_id=tenant_id).get(source.event_id)

@@ -166,7 +166,8 @@ class DeliveryAdmin(HistoryAdmin):
         icon="replay",
         dialog=dialog(
             "Send this delivery again?",
-            "The event is sent once more, now, as a new delivery. The tenant's audit log names you.",
+            "The event is sent once more, now, as a new delivery, unless the tenant is suspended. "
+            "The tenant's audit log names you.",
             "Send again",
         ),
     )

@@ -184,8 +184,11 @@ def test_staff_send_again_verify_and_resume_under_their_own_name(
     ]
 
 
-def test_a_delivery_that_was_not_sent_again_is_not_recorded_as_such(staff: User, failed: Delivery) -> None:
-    Endpoint.objects.update(status="disabled")
+@pytest.mark.parametrize(("model", "status"), [(Endpoint, "disabled"), (Tenant, "suspended")])
+def test_a_delivery_that_was_not_sent_again_is_not_recorded_as_such(
+    staff: User, failed: Delivery, model: Any, status: str
+) -> None:
+    model.objects.update(status=status)
     assert "HX-Redirect" not in press(staff, Delivery, "send_again", failed.pk)
     assert not AuditEntry.objects.filter(action="webhook_delivery.replay").exists()
 
