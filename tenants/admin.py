@@ -32,7 +32,7 @@ from gateway.request_log.models import ApiRequest
 from gateway.roles import Role
 from tenants import audit, platform_apps
 from tenants.audit_labels import ACTIONS, action_words, said
-from tenants.credentials import api_keys, log_in
+from tenants.credentials import api_keys, bearer_tokens, log_in
 from tenants.labels import label, milliseconds
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, Tenant, User
 from tenants.signup import screening
@@ -344,6 +344,8 @@ class EmailDomainRuleAdmin(ModelAdmin):  # type: ignore[misc]
 
 IN_TEAM = {"tenant", "role", "is_active"}
 """The fields that decide what a person may do in a business."""
+STAFF_RIGHTS = {"is_staff", "is_superuser", "groups"}
+"""The fields that decide what a person may do as staff."""
 SHOWN_TO_BUSINESS = ("email", "role", "is_active", "is_staff", "is_superuser")
 """The fields of a person whose former and new values the audit log of the business shows."""
 
@@ -439,6 +441,8 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
         super().save_model(request, obj, form, change)
         if has_new_address:
             log_in.use_address(obj)
+        if change and set(form.changed_data) & STAFF_RIGHTS:
+            bearer_tokens.close_sessions(obj)
         former = form.initial.get("tenant") if change else None
         if former is not None and set(form.changed_data) & IN_TEAM:
             members.changed_by_staff(

@@ -48,6 +48,12 @@ def close_session(session: ConsoleSession) -> None:
     authentication.drop_credential(session.token_hash)
 
 
+def close_sessions(user: User) -> None:
+    """End all sessions of a user whose rights as staff changed: a token of staff needs a second factor."""
+    for session in ConsoleSession.objects.filter(user=user):
+        close_session(session)
+
+
 def session_for(token: str) -> ConsoleSession | None:
     """The session of a token. None when the session is unknown or expired, the user is inactive, or the password has
     changed.

@@ -376,7 +376,9 @@ def test_a_changed_person_keeps_the_password_and_the_entry_names_what_changed(
     Tenant.objects.filter(pk=tenant.pk).update(contact_email=person.email, billing_email="bills@shop.example")
     group = Group.objects.get(name=roles.SUPPORT)
     form = {"email": "asha@shop.example", "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    token = bearer_tokens.open_session(person).token
     browser.post(f"/admin/tenants/user/{person.pk}/change/", {**form, "is_staff": "on", "groups": [group.pk]})
+    assert bearer_tokens.console_caller_for(token) is None, "a new token of staff needs a second factor"
     person.refresh_from_db()
     assert person.check_password("a long enough password")
     entry = AuditEntry.objects.get(action="user.change")
