@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import mimetypes
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from messaging.media.uploads import MIME_TYPES
 from tests.pages import ROOT, page
 from tests.sdk_import import sdk_from
 from tests.sdk_repeats import ALL, ANSWERS, CALLS, KNOWN_AGAIN
@@ -152,6 +154,19 @@ def test_a_file_is_sent_again_unless_it_was_read(
                 client_of(sdk, service).media.upload(file=file, from_="1001", type="image/jpeg")
             assert len(service.requests) == tries, file
             assert tries == 1 or b"a picture" in service.requests[-1].content
+
+
+def test_a_file_has_the_media_type_of_its_name(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A slim container has no list of media types, only Python's own.
+    monkeypatch.setattr(mimetypes, "guess_type", mimetypes.MimeTypes(filenames=()).guess_type)
+    for suffix, media_type in {**MIME_TYPES, "TXT": "text/plain", "zip": "application/zip"}.items():
+        path = tmp_path / f"a.b.{suffix}"
+        path.write_bytes(b"x")
+        service = Service(httpx.Response(200, json={}))
+        client_of(sdk, service).media.upload(file=path, from_="1001")
+        assert f"Content-Type: {media_type}\r\n".encode() in service.requests[0].content, suffix
 
 
 def test_values_of_a_query_and_a_path(sdk: ModuleType) -> None:

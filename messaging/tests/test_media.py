@@ -4,6 +4,7 @@ the token is sent.
 
 import gc
 import hashlib
+import mimetypes
 import resource
 import tempfile
 from datetime import timedelta
@@ -608,7 +609,12 @@ def test_a_range_of_a_file(api: Api, number: PhoneNumber) -> None:
             assert answer["Content-Length"] == str(len(part))
 
 
-def test_a_file_without_a_type_has_that_of_its_name(api: Api, number: PhoneNumber) -> None:
+def test_a_file_without_a_type_has_that_of_its_name(
+    api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slim container has no list of media types, only Python's own.
+    monkeypatch.setattr(mimetypes, "guess_type", mimetypes.MimeTypes(filenames=()).guess_type)
+
     def upload(name: str, header: str = "") -> Any:
         lines = f'--b\r\nContent-Disposition: form-data; name="from"\r\n\r\n{number.phone_number_id}\r\n'
         lines += f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
@@ -621,6 +627,8 @@ def test_a_file_without_a_type_has_that_of_its_name(api: Api, number: PhoneNumbe
     for name, header, mime_type in (
         ("photo.png", "", "image/png"),
         ("photo.png", untyped, "image/png"),
+        ("voice.OGG", untyped, "audio/ogg"),
+        ("film.3gp", untyped, "video/3gpp"),
         ("photo", untyped, "application/octet-stream"),
         ("photo.png", "Content-Type: image/jpeg\r\n", "image/jpeg"),
     ):

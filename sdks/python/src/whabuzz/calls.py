@@ -36,6 +36,33 @@ _BATCHES = "/v1/messages/batch"
 _TAKES_KEYS = re.compile(r"/(messages|marketing_messages|messages/scheduled)$")
 """The paths that know an idempotency key, here and in the Cloud API. Other paths ignore it."""
 
+_MEDIA_TYPES = {
+    "aac": "audio/aac",
+    "amr": "audio/amr",
+    "m4a": "audio/mp4",
+    "mp3": "audio/mpeg",
+    "oga": "audio/ogg",
+    "ogg": "audio/ogg",
+    "opus": "audio/ogg",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "png": "image/png",
+    "webp": "image/webp",
+    "3gp": "video/3gpp",
+    "mp4": "video/mp4",
+    "doc": "application/msword",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "pdf": "application/pdf",
+    "ppt": "application/vnd.ms-powerpoint",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "txt": "text/plain",
+    "xls": "application/vnd.ms-excel",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+"""The media types that WhatsApp takes, by suffix. What `mimetypes` knows depends on the system: in a slim container it
+does not know half of these.
+"""
+
 _LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. For a longer `Retry-After`, the caller gets the error at once."""
 
@@ -84,7 +111,7 @@ class Call:
                 self._opened = self.file.open("rb")
                 return {
                     "data": fields,
-                    "files": {"file": (self.file.name, self._opened, _media_type(self.file.name))},
+                    "files": {"file": (self.file.name, self._opened, media_type(self.file.name))},
                 }
             return {"data": fields, "files": {"file": _named(self.file)}}
         if not self._has_json():
@@ -124,11 +151,13 @@ def _named(
     if isinstance(file, tuple):
         return file
     name = Path(str(getattr(file, "name", "file"))).name
-    return name, file, _media_type(name)
+    return name, file, media_type(name)
 
 
-def _media_type(name: str) -> str:
-    return mimetypes.guess_type(name)[0] or "application/octet-stream"
+def media_type(name: str) -> str:
+    """The media type of a file with this name."""
+    known = _MEDIA_TYPES.get(name.rpartition(".")[2].lower())
+    return known or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 def _is_list(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from whabuzz.calls import media_type
 from whabuzz.cli.session import Session, json_option, pass_session
 from whabuzz.cli.uploads import uploaded_once
 
@@ -111,9 +112,7 @@ def _file(
     session: Session, file: Path, kind: str | None, caption: str | None, from_: str, key: str | None
 ) -> dict[str, Any]:
     """Upload a file, and return a message with the file. It has no `from` and `to`."""
-    import mimetypes
-
-    guessed = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]
+    guessed = media_type(file.name).partition("/")[0]
     kind = kind or (guessed if guessed in _KINDS else "document")
     if caption and kind not in _WITH_CAPTION:
         raise click.UsageError(f"WhatsApp shows no caption with this file ({kind}): leave out TEXT.")
