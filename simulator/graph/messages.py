@@ -22,7 +22,8 @@ from simulator.message_templates.checks import check_parameters, find_template
 from simulator.world.identifiers import message_id
 from simulator.world.records import Account, Message, Number
 
-_FREE_OF_WINDOW = {"template", "reaction"}
+_REACTION_SECONDS = 30 * 86_400
+"""How long after a message a reaction to it is possible."""
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]+")
 _OBJECTS = {
     "": frozenset({*CHECKS, "context", "typing_indicator"}),
@@ -78,9 +79,12 @@ async def send(call: Call) -> bytes:
     )
     call.message_id = message.id
     call.sim.add_message(message)
-    if body.get("type") == "reaction":
-        call.sim.react(body["reaction"])
     failure = effect.failed or (None if group else _window_failure(call, message))
+    if body.get("type") == "reaction" and not failure:
+        if _can_react(call, message):
+            call.sim.react(body["reaction"])
+        else:
+            failure = 131009
     wrong_file = media_problem(call, body)
     if not effect.is_silent:
         call.sim.statuses.accepted(
@@ -231,10 +235,22 @@ def _check_template(
 
 
 def _window_failure(call: Call, message: Message) -> int | None:
-    if not call.sim.settings.recipients.window or message.body.get("type") in _FREE_OF_WINDOW:
+    if not call.sim.settings.recipients.window or message.body.get("type") == "template":
         return None
     is_open = call.sim.state.messages.is_open(message.phone_number_id, message.customer, message.timestamp)
     return None if is_open else 131047
+
+
+def _can_react(call: Call, reaction: Message) -> bool:
+    """Whether the message to which a message reacts is in the same chat, and neither old, deleted nor a reaction."""
+    target = call.sim.state.messages.get(str(reaction.body["reaction"]["message_id"]))
+    return (
+        target is not None
+        and (target.phone_number_id, target.customer) == (reaction.phone_number_id, reaction.customer)
+        and target.change != "deleted"
+        and target.body.get("type") != "reaction"
+        and reaction.timestamp - target.timestamp <= _REACTION_SECONDS
+    )
 
 
 def register(table: Table) -> None:

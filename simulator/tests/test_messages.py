@@ -286,9 +286,41 @@ async def test_the_window_rule_when_switched_on(graph: Graph, gateway: Gateway) 
     await graph.control("PUT", "settings", {"recipients": {"window": True}})
     _, body = await graph.send()
     await until(lambda: gateway.statuses(body["messages"][0]["id"]) == ["failed"])
+    liked = {"type": "reaction", "reaction": {"message_id": body["messages"][0]["id"], "emoji": "👍"}}
+    _, reaction = await graph.send(**liked)
+    await until(lambda: gateway.statuses(reaction["messages"][0]["id"]) == ["failed"])
     await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
     _, body = await graph.send()
     await until(lambda: "delivered" in gateway.statuses(body["messages"][0]["id"]))
+    _, reaction = await graph.send(**liked)
+    await until(lambda: gateway.statuses(reaction["messages"][0]["id"]) == ["sent"])
+
+
+async def test_a_reaction_is_to_a_message_of_the_last_30_days_in_the_same_chat(
+    graph: Graph, gateway: Gateway
+) -> None:
+    async def id_of(**body: Any) -> str:
+        return str((await graph.send(**body))[1]["messages"][0]["id"])
+
+    async def reaction(message_id: str) -> str:
+        return await id_of(type="reaction", reaction={"message_id": message_id, "emoji": "👍"})
+
+    said = {"phone_number_id": NUMBER, "from": CUSTOMER}
+    right, old = await id_of(), await id_of()
+    graph.sim.state.messages[old].timestamp -= 30 * 86_400 + 1
+    deleted = (await graph.control("POST", "inbound", {**said, "text": "hi"}))["id"]
+    revoke = {"type": "revoke", "revoke": {"original_message_id": deleted}}
+    await graph.control("POST", "inbound", {**said, **revoke})
+    accepted = await reaction(right)
+    await until(lambda: gateway.statuses(accepted) == ["sent"])
+    assert graph.sim.state.messages[right].reaction == "👍"
+    for target in ("wamid.X", accepted, old, deleted, await id_of(to="+6591234567")):
+        refused = await reaction(target)
+        await until(lambda refused=refused: gateway.statuses(refused) == ["failed"])
+        (status,) = gateway.changes[-1]["value"]["statuses"]
+        assert status["errors"][0]["code"] == 131009, target
+        found = graph.sim.state.messages.get(target)
+        assert found is None or found.reaction is None
 
 
 async def test_a_message_in_a_group_opens_the_window_of_the_group_alone(
