@@ -629,9 +629,11 @@ def test_a_file_without_a_type_has_that_of_its_name(
         ("photo.png", untyped, "image/png"),
         ("voice.OGG", untyped, "audio/ogg"),
         ("film.3gp", untyped, "video/3gpp"),
-        ("photo", untyped, "application/octet-stream"),
         ("photo.png", "Content-Type: image/jpeg\r\n", "image/jpeg"),
     ):
         media = upload(name, header).json()["id"]
         assert api.get(f"{PATH}/{media}?meta=true").json()["mime_type"] == mime_type
+    nameless = upload("photo", untyped)
+    assert (nameless.status_code, nameless.json()["error"]["code"]) == (400, 100)
+    assert "of type 'application/octet-stream'" in nameless.json()["error"]["message"]
     assert list(assert_error(upload("photo"), 400, "invalid_request")["details"]["fields"]) == ["type"]

@@ -12,10 +12,10 @@ from simulator.world.records import MEDIA_TYPES, Number
 TYPES: dict[str, tuple[str, ...]] = {
     "image": ("image/jpeg", "image/png"),
     "sticker": ("image/webp",),
-    "audio": ("audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg"),
+    "audio": ("audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg", "audio/opus"),
     "video": ("video/mp4", "video/3gpp"),
 }
-"""MIME types by kind of message. A document may have any type."""
+"""MIME types by kind of message. A document may have every type that can be uploaded."""
 
 
 def check_media_ids(call: Call, number: Number, body: Mapping[str, Any]) -> None:

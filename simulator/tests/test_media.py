@@ -77,6 +77,9 @@ async def test_media_belong_to_an_account(graph: Graph) -> None:
     ("size", "mime", "code"),
     [
         (1, "image/gif", 100),
+        (1, "text/csv", 100),
+        (1, "application/zip", 100),
+        (1, "application/octet-stream", 100),
         (5 * 1024 * 1024 + 1, "image/png", 131053),
         (500 * 1024 + 1, "image/webp", 131053),
     ],
@@ -192,6 +195,7 @@ async def test_a_file_in_a_header_is_checked_too(graph: Graph) -> None:
         ("sticker", "image/webp", False),
         ("sticker", "image/png", True),
         ("audio", "audio/ogg; codecs=opus", False),
+        ("audio", "audio/opus", False),
         ("audio", "video/mp4", True),
         ("video", "video/3gpp", False),
         ("document", "image/png", False),
