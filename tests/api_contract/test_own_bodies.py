@@ -42,8 +42,22 @@ def schema_of(route: Route) -> dict[str, Any] | None:
     return found
 
 
+def example_of(route: Route) -> dict[str, Any]:
+    """Return the first example of a route's JSON body, with which collections and the reference fill their forms."""
+    content = operation_of(route)["requestBody"]["content"]["application/json"]
+    shown = [each["value"] for each in content.get("examples", {}).values()] or [content["example"]]
+    found: dict[str, Any] = shown[0]
+    return found
+
+
 WITH_BODY = [route for route in registered_routes() if schema_of(route) is not None]
 OWN = [route for route in WITH_BODY if operation_of(route)["operationId"] not in METAS | IN_METAS_FORM]
+
+
+WITH_OWN_ROWS = [
+    route for route in WITH_BODY if route.name not in {"POST /v1/messages", "POST /v1/messages/read"}
+]
+"""All but the routes that the listener answers. The examples of these are samples of `docs/sending.md`, which are sent."""
 
 
 def test_the_document_says_which_bodies_are_closed() -> None:
@@ -52,6 +66,14 @@ def test_the_document_says_which_bodies_are_closed() -> None:
     }
     assert closed == {route.name for route in OWN}
     assert len(OWN) > 25
+
+
+def test_an_example_that_is_sent_unchanged_opens_no_door_and_deletes_nothing() -> None:
+    examples = {operation_of(route)["operationId"]: example_of(route) for route in WITH_BODY}
+    assert len(examples) > 35
+    assert [name for name, body in examples.items() if "secret" in body] == []
+    assert examples["register_number"] == {}, "the service then chooses the PIN"
+    assert examples["update_tenant"] == {"retention_days": 365}
 
 
 TEXTS = (
@@ -119,6 +141,22 @@ class TestEachOwnBody:
             answer = caller_of(route, credentials).request(route.method, path, body)
             assert answer.status_code != 500, (name, answer.content)
             assert b"This member is unknown" not in answer.content, name
+
+    @pytest.mark.usefixtures("simulator")
+    @pytest.mark.parametrize("route", WITH_OWN_ROWS, ids=lambda route: route.name)
+    def test_its_example_is_valid(self, route: Route, credentials: Credentials) -> None:
+        row = ROWS[route.name]
+        path = route.path.format(**(row.ids(credentials.world) if row.ids else {}))
+        body = example_of(route)
+        if "send_at" in body:
+            body = {**body, "send_at": FORMATS["date-time"]}
+        answer = caller_of(route, credentials).request(route.method, path, body)
+        assert answer.status_code != 500
+        if answer.status_code == 400 and answer.json()["source"] != "meta":
+            # An example cannot name a number or an account of the caller's own.
+            details = answer.json()["error"]["details"]
+            assert details is not None, answer.content
+            assert details.get("fields", {}).keys() <= {"from", "phone_number_id", "waba_id"}, details
 
     @pytest.mark.parametrize("route", OWN, ids=lambda route: route.name)
     def test_an_unknown_member_is_refused_with_the_likely_one(

@@ -1,7 +1,8 @@
 """Examples of the OpenAPI document: every JSON body and response without an example gets one from its schema.
 
 A postprocessing hook of drf-spectacular, after `names.py`. Messages and events use the examples of the guides. This
-module makes the others, with values that suit the members' names.
+module makes the others, with values that suit the members' names. People send the body of a request as it stands: the
+reference and the collections fill their forms with it.
 """
 
 from typing import Any
@@ -54,6 +55,40 @@ BY_NAME: Json = {
     "sha": "4bdf5f2",
 }
 """Example values by the name of a member, used where the member's schema accepts them."""
+_CUSTOMER = "+919812345678"
+REQUESTS: Json = {
+    "connect_account": {"waba_id": BY_NAME["waba_id"], "access_token": "EAAG0123456789"},
+    "create_webhook": {"url": BY_NAME["url"], "event_types": ["message.inbound", "message.status"]},
+    "decide_test_template": {"template_id": "1234567890", "event": "APPROVED"},
+    "preview_webhook_filter": {"filter": BY_NAME["filter"]},
+    "register_number": {},
+    "rotate_webhook_secret": {"overlap_hours": 24},
+    "schedule_message": {
+        "from": BY_NAME["phone_number_id"],
+        "to": _CUSTOMER,
+        "send_at": "2027-01-15T09:00:00+05:30",
+        "type": "text",
+        "text": {"body": "Your order 4711 is ready."},
+    },
+    "send_test_echo": {"to": _CUSTOMER, "text": "Your order 4711 is ready."},
+    "send_test_inbound": {"from": _CUSTOMER, "text": "Do you have it?"},
+    "set_test_preference": {"from": _CUSTOMER, "value": "stop"},
+    "set_test_status": {"message_id": BY_NAME["wamid"], "status": "delivered"},
+    "start_test_call": {"from": _CUSTOMER},
+    "update_billing_profile": {
+        "legal_name": "Asha Traders",
+        "address": "12 MG Road",
+        "city": "Bengaluru",
+        "pin": "560001",
+        "state_code": "29",
+        "country": "IN",
+    },
+    "update_tenant": {"retention_days": 365},
+    "update_webhook": {"event_types": ["message.inbound", "message.status"]},
+}
+"""The example bodies of requests for which the schema alone would make a body that is refused or does harm, by operation.
+None holds a secret: it would be one that everybody knows.
+"""
 EMPTY_WHERE_NULLABLE = (
     "revoked_at",
     "expires_at",
@@ -78,6 +113,7 @@ def examples(result: Json, **_: Any) -> Json:
     maker = _Maker(result)
     for operations in result["paths"].values():
         for operation in operations.values():
+            given = REQUESTS.get(operation["operationId"])
             contents = [(operation.get("requestBody", {}).get("content", {}), False)]
             contents += [
                 (answer.get("content", {}), True)
@@ -87,7 +123,8 @@ def examples(result: Json, **_: Any) -> Json:
             for content, whole in contents:
                 body = content.get("application/json")
                 if body is not None and not {"example", "examples"} & body.keys():
-                    body["example"] = maker.made(body["schema"], whole=whole)
+                    is_given = given is not None and not whole
+                    body["example"] = given if is_given else maker.made(body["schema"], whole=whole)
     return result
 
 

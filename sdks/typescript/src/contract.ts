@@ -14066,15 +14066,12 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "legal_name": "text",
-                 *       "address": "text",
-                 *       "city": "text",
-                 *       "pin": "482913",
-                 *       "state_code": "01",
-                 *       "tax_id": "text",
-                 *       "phone": "+919812345678",
-                 *       "country": "IN",
-                 *       "tds_percent": 0
+                 *       "legal_name": "Asha Traders",
+                 *       "address": "12 MG Road",
+                 *       "city": "Bengaluru",
+                 *       "pin": "560001",
+                 *       "state_code": "29",
+                 *       "country": "IN"
                  *     }
                  */
                 "application/json": components["schemas"]["ProfileRequest"];
@@ -16506,10 +16503,12 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "from": "text",
+                 *       "from": "200300400500600",
+                 *       "to": "+919812345678",
+                 *       "send_at": "2027-01-15T09:00:00+05:30",
                  *       "type": "text",
                  *       "text": {
-                 *         "body": "text"
+                 *         "body": "Your order 4711 is ready."
                  *       }
                  *     }
                  */
@@ -17659,11 +17658,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                /**
-                 * @example {
-                 *       "pin": "482913"
-                 *     }
-                 */
+                /** @example {} */
                 "application/json": components["schemas"]["RegisterRequest"];
             };
         };
@@ -17961,7 +17956,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "waba_id": "100200300400500"
+                 *       "waba_id": "100200300400500",
+                 *       "access_token": "EAAG0123456789"
                  *     }
                  */
                 "application/json": components["schemas"]["ConnectRequest"];
@@ -19115,9 +19111,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "name": "Asha Traders",
-                 *       "billing_email": "accounts@shop.example",
-                 *       "retention_days": 30
+                 *       "retention_days": 365
                  *     }
                  */
                 "application/json": components["schemas"]["TenantChangeRequest"];
@@ -19445,7 +19439,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "from": "text"
+                 *       "from": "+919812345678"
                  *     }
                  */
                 "application/json": components["schemas"]["TestCallRequest"];
@@ -19575,8 +19569,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "text": "text",
-                 *       "to": "text"
+                 *       "to": "+919812345678",
+                 *       "text": "Your order 4711 is ready."
                  *     }
                  */
                 "application/json": components["schemas"]["TestEchoRequest"];
@@ -19636,7 +19630,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "from": "text"
+                 *       "from": "+919812345678",
+                 *       "text": "Do you have it?"
                  *     }
                  */
                 "application/json": components["schemas"]["TestInboundRequest"];
@@ -19827,7 +19822,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "from": "text",
+                 *       "from": "+919812345678",
                  *       "value": "stop"
                  *     }
                  */
@@ -19944,8 +19939,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "message_id": "text",
-                 *       "status": "sent"
+                 *       "message_id": "wamid.HBgMOTE5ODEyMzQ1Njc4FQIAERgSMEExQjJDM0Q0RTVGNjA3MThBAA==",
+                 *       "status": "delivered"
                  *     }
                  */
                 "application/json": components["schemas"]["TestStatusRequest"];
@@ -20004,7 +19999,8 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "template_id": "text"
+                 *       "template_id": "1234567890",
+                 *       "event": "APPROVED"
                  *     }
                  */
                 "application/json": components["schemas"]["TestTemplateRequest"];
@@ -20519,72 +20515,11 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "waba_ids": [
-                 *         "100200300400500"
-                 *       ],
-                 *       "phone_number_ids": [
-                 *         "200300400500600"
-                 *       ],
-                 *       "statuses": [
-                 *         "sent"
-                 *       ],
-                 *       "filter": {},
-                 *       "headers": {},
-                 *       "timeout_seconds": 1,
-                 *       "rate_per_second": 1,
-                 *       "ordered": true,
-                 *       "keep_answers": true,
-                 *       "exhausted_mail_threshold": 1,
-                 *       "retry_schedule": [
-                 *         1
-                 *       ],
-                 *       "tls": {
-                 *         "client_certificate": "text",
-                 *         "client_key": "text",
-                 *         "ca": "text"
-                 *       },
-                 *       "oauth2": {
-                 *         "client_id": "text",
-                 *         "client_secret": "text",
-                 *         "token_url": "text"
-                 *       },
-                 *       "asymmetric_signature": true,
-                 *       "batch": {
-                 *         "events": 2
-                 *       },
-                 *       "quiet_seconds": 1,
-                 *       "destination": {
-                 *         "queue_url": "text",
-                 *         "region": "text",
-                 *         "access_key_id": "text",
-                 *         "secret_access_key": "text",
-                 *         "endpoint_url": "text",
-                 *         "bucket": "text",
-                 *         "prefix": "wb_live_AbCdEfGh",
-                 *         "bootstrap_servers": "text",
-                 *         "topic": "text",
-                 *         "security_protocol": "text",
-                 *         "sasl_mechanism": "text",
-                 *         "sasl_username": "text",
-                 *         "sasl_password": "text",
-                 *         "url": "https://shop.example/hook",
-                 *         "username": "text",
-                 *         "password": "text",
-                 *         "exchange": "text",
-                 *         "routing_key": "text"
-                 *       },
-                 *       "uid": "text",
-                 *       "metadata": {},
-                 *       "format": "envelope",
-                 *       "verify_token": "text",
-                 *       "kind": "webhook",
                  *       "url": "https://shop.example/hook",
-                 *       "description": "",
                  *       "event_types": [
-                 *         "*"
-                 *       ],
-                 *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-                 *       "status": "pending"
+                 *         "message.inbound",
+                 *         "message.status"
+                 *       ]
                  *     }
                  */
                 "application/json": components["schemas"]["EndpointRequest"];
@@ -20904,70 +20839,10 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "waba_ids": [
-                 *         "100200300400500"
-                 *       ],
-                 *       "phone_number_ids": [
-                 *         "200300400500600"
-                 *       ],
-                 *       "statuses": [
-                 *         "sent"
-                 *       ],
-                 *       "filter": {},
-                 *       "headers": {},
-                 *       "timeout_seconds": 1,
-                 *       "rate_per_second": 1,
-                 *       "ordered": true,
-                 *       "keep_answers": true,
-                 *       "exhausted_mail_threshold": 1,
-                 *       "retry_schedule": [
-                 *         1
-                 *       ],
-                 *       "tls": {
-                 *         "client_certificate": "text",
-                 *         "client_key": "text",
-                 *         "ca": "text"
-                 *       },
-                 *       "oauth2": {
-                 *         "client_id": "text",
-                 *         "client_secret": "text",
-                 *         "token_url": "text"
-                 *       },
-                 *       "asymmetric_signature": true,
-                 *       "batch": {
-                 *         "events": 2
-                 *       },
-                 *       "quiet_seconds": 1,
-                 *       "destination": {
-                 *         "queue_url": "text",
-                 *         "region": "text",
-                 *         "access_key_id": "text",
-                 *         "secret_access_key": "text",
-                 *         "endpoint_url": "text",
-                 *         "bucket": "text",
-                 *         "prefix": "wb_live_AbCdEfGh",
-                 *         "bootstrap_servers": "text",
-                 *         "topic": "text",
-                 *         "security_protocol": "text",
-                 *         "sasl_mechanism": "text",
-                 *         "sasl_username": "text",
-                 *         "sasl_password": "text",
-                 *         "url": "https://shop.example/hook",
-                 *         "username": "text",
-                 *         "password": "text",
-                 *         "exchange": "text",
-                 *         "routing_key": "text"
-                 *       },
-                 *       "uid": "text",
-                 *       "metadata": {},
-                 *       "format": "envelope",
-                 *       "verify_token": "text",
-                 *       "url": "https://shop.example/hook",
-                 *       "description": "text",
                  *       "event_types": [
-                 *         "*"
-                 *       ],
-                 *       "status": "active"
+                 *         "message.inbound",
+                 *         "message.status"
+                 *       ]
                  *     }
                  */
                 "application/json": components["schemas"]["EndpointChangeRequest"];
@@ -21098,7 +20973,9 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "filter": {}
+                 *       "filter": {
+                 *         "data.message.type": "button"
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["FilterPreviewRequest"];
@@ -21388,8 +21265,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "overlap_hours": 24,
-                 *       "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+                 *       "overlap_hours": 24
                  *     }
                  */
                 "application/json": components["schemas"]["RotateSecretRequest"];
