@@ -27,7 +27,7 @@ from gateway.upstream.notifications.lossless_json import member
 from messaging.batches import lifecycle
 from messaging.batches.body import MAX_MESSAGES
 from messaging.message_templates import parameters
-from messaging.message_templates.parameters import Parameter
+from messaging.message_templates.parameters import BREAKS, Parameter
 from messaging.models import Batch, BatchFile, BatchItem, MessageTemplate
 from messaging.sending.outbound import (
     OUTCOME_UNKNOWN,
@@ -144,7 +144,6 @@ _TO_NAMES = {
 }
 _SCIENTIFIC = re.compile(r"[0-9][.,]?[0-9]*[eE]\+?[0-9]+")
 _LINK = re.compile(r"https?://[^\s/]+\.[^\s]+")
-_BREAKS = re.compile(r"[\n\r\t]| {5}")
 _LONGEST_CODE = 15
 
 Mapped = Mapping[str, int]
@@ -245,7 +244,7 @@ def _problem(
             return f"“{column}” is not a link that begins with https://."
         if parameter.kind == "coupon_code" and len(value) > _LONGEST_CODE:
             return f"“{column}” is longer than {_LONGEST_CODE} characters."
-        if _BREAKS.search(value):
+        if BREAKS.search(value):
             return f"“{column}” has a line break, a tab or more than four spaces: Meta refuses them."
     return None
 

@@ -2,9 +2,9 @@
 
 Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
-Before a batch is stored, the language of each template and the count of its parameters are checked against the mirror.
-Meta would reject each of up to ten thousand wrong messages (132000, 132001); the check reports the error once. It
-rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns, and
+Before a batch is stored, the language of each template, the count of its parameters and their texts are checked against
+the mirror. Meta would reject each of up to ten thousand wrong messages (132000, 132001, 132018); the check reports the
+error once. It rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns, and
 also if the batch is sent later, because its templates may be created or changed until then.
 Templates with parameters that cannot be counted, such as carousels, are not checked.
 """
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 import orjson
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from gateway.api.errors import InvalidRequest
 from gateway.api.validation import SHOWN_PROBLEMS
@@ -29,6 +29,8 @@ from messaging.models import MessageTemplate, TemplateMirror
 Kind = Literal["text", "image", "video", "document", "coupon_code"]
 
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z0-9_]{1,64})\s*\}\}")
+BREAKS = re.compile(r"[\n\r\t]| {5}")
+"""What the text of a parameter must not contain (132018)."""
 _MEDIA: dict[str, Kind] = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document"}
 _WITHOUT_PARAMETERS = {"QUICK_REPLY", "PHONE_NUMBER", "VOICE_CALL", "CALL_REQUEST", "REQUEST_CONTACT_INFO"}
 
@@ -219,9 +221,13 @@ class _Language(Struct):
     code: str
 
 
+class _Parameter(Struct):
+    text: Any = None
+
+
 class _Component(Struct):
     type: str
-    parameters: list[Raw] = []
+    parameters: list[_Parameter] = []
     index: int | str = 0
 
 
@@ -316,6 +322,12 @@ class _Mirrored:
                     f"The template {template.name} ({language}) takes {wanted[part]} parameter{plural} in {where}, "
                     f"not {given[part]} (132000)."
                 )
+        texts = [each.text for component in template.components for each in component.parameters]
+        if any(isinstance(text, str) and BREAKS.search(text) for text in texts):
+            return (
+                f"A value for the template {template.name} ({language}) has a line break, a tab or more than four "
+                "blanks in a row (132018)."
+            )
         return None
 
     def is_fresh(self) -> bool:

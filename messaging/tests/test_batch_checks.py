@@ -79,7 +79,10 @@ def test_a_type_that_meta_added_is_left_to_meta(api: Api, number: PhoneNumber) -
 def test_a_fresh_mirror_refuses_what_meta_would_refuse_ten_thousand_times(
     api: Api, number: PhoneNumber
 ) -> None:
+    broken = sent()
+    broken["template"]["components"][0]["parameters"][1]["text"] = "12 MG Road\nBengaluru"
     for wrong, says in (
+        (broken, "has a line break, a tab or more than four blanks in a row (132018)"),
         (sent(name="order_updat"), "no template order_updat"),
         (sent(language="hi"), "no language hi, only en_US (132001)"),
         (sent(body=1), "takes 2 parameters in the body, not 1 (132000)"),

@@ -1,7 +1,7 @@
 """Checks of a template send against the stored template, and the text that the customer reads (upstream fact 1.1.3).
 
 The checks have Meta's order and codes: 132001 for an unknown template, 132015 for a paused one, 132016 for a disabled
-one, 132000 for a wrong number of parameters, 132012 for a wrong kind of parameter.
+one, 132000 for a wrong number of parameters, 132012 for a wrong kind of parameter, 132018 for a line break in a text.
 """
 
 import re
@@ -14,6 +14,7 @@ from simulator.world.state import State
 
 _VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 _HEADER_MEDIA = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document", "GIF": "gif"}
+_BREAKS = re.compile(r"[\n\r\t]| {5}")
 _LONGEST_BODY = 4096
 
 
@@ -129,6 +130,10 @@ def _text_of(parameter: Mapping[str, Any]) -> str:
     if kind == "text":
         if not isinstance(parameter.get("text"), str) or not parameter["text"]:
             raise GraphError(131008, "Parameter of type text is missing text value")
+        if _BREAKS.search(parameter["text"]):
+            raise GraphError(
+                132018, "Param text cannot have new-line/tab characters or more than 4 consecutive spaces"
+            )
         return str(parameter["text"])
     if kind in {"currency", "date_time"}:
         holder = parameter.get(kind)
