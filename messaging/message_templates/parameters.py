@@ -3,10 +3,10 @@
 Reads Meta's description of a template and writes the `template` member of a send (upstream fact 1.3).
 
 Before a batch is stored, the language of each template, the count of its parameters and their texts are checked against
-the mirror. Meta would reject each of up to ten thousand wrong messages (132000, 132001, 132018); the check reports the
-error once. It rejects the batch only if the mirror was read within FRESH and no hint of a change came since. Otherwise it warns, and
-also if the batch is sent later, because its templates may be created or changed until then.
-Templates with parameters that cannot be counted, such as carousels, are not checked.
+the mirror. Meta would reject each of up to ten thousand wrong messages (132000, 132001, 131008, 132018); the check
+reports the error once. It rejects the batch only if the mirror was read within FRESH and no hint of a change came
+since. Otherwise it warns, and also if the batch is sent later, because its templates may be created or changed until
+then. Templates with parameters that cannot be counted, such as carousels, are not checked.
 """
 
 import re
@@ -318,9 +318,10 @@ class _Mirrored:
             if wanted[part] != given[part]:
                 where = _WORDS.get(part, part)
                 plural = "" if wanted[part] == 1 else "s"
+                code = 131008 if part.startswith("button") and given[part] < wanted[part] else 132000
                 return (
                     f"The template {template.name} ({language}) takes {wanted[part]} parameter{plural} in {where}, "
-                    f"not {given[part]} (132000)."
+                    f"not {given[part]} ({code})."
                 )
         texts = [each.text for component in template.components for each in component.parameters]
         if any(isinstance(text, str) and BREAKS.search(text) for text in texts):

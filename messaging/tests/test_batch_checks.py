@@ -87,7 +87,7 @@ def test_a_fresh_mirror_refuses_what_meta_would_refuse_ten_thousand_times(
         (sent(language="hi"), "no language hi, only en_US (132001)"),
         (sent(body=1), "takes 2 parameters in the body, not 1 (132000)"),
         (sent(body=3), "takes 2 parameters in the body, not 3 (132000)"),
-        (sent(button=0), "takes 1 parameter in button 0, not 0 (132000)"),
+        (sent(button=0), "takes 1 parameter in button 0, not 0 (131008)"),
     ):
         error = assert_error(post(api, number, sent(), wrong, wrong), 400, "invalid_request")
         assert error["details"]["indexes"] == [1, 2]
