@@ -13,7 +13,14 @@ from simulator.graph.dispatch import Call, Table, text_of
 from simulator.graph.fields import page, parse_fields, select
 from simulator.graph.schema import coerced
 from simulator.message_templates import library
-from simulator.message_templates.rules import check_category, check_components, check_name, check_ttl, refuse
+from simulator.message_templates.rules import (
+    check_category,
+    check_components,
+    check_language,
+    check_name,
+    check_ttl,
+    refuse,
+)
 from simulator.world.identifiers import new_id
 from simulator.world.records import Account, Template
 
@@ -117,6 +124,7 @@ async def create_template(call: Call) -> dict[str, Any]:
     name, language = text_of(body, "name"), text_of(body, "language")
     category = check_category(text_of(body, "category"))
     check_name(name)
+    check_language(language)
     _check_room(call, account, name, language)
     parameter_format = str(body.get("parameter_format") or "POSITIONAL").upper()
     if parameter_format not in {"POSITIONAL", "NAMED"}:
@@ -163,6 +171,7 @@ async def upsert_templates(call: Call) -> dict[str, Any]:
     for language in coerced("texts", "languages", body.get("languages")):
         template = call.sim.state.template_index.get((account.waba_id, name, language))
         if template is None:
+            check_language(language)
             _check_room(call, account, name, language)
             template = Template(new_id("41"), account.waba_id, name, language, category, components)
             call.sim.state.add_template(template)

@@ -16,6 +16,7 @@ _VARIABLE = re.compile(r"{{\s*(\w+)\s*}}")
 _HEADER_MEDIA = {"IMAGE": "image", "VIDEO": "video", "DOCUMENT": "document", "GIF": "gif"}
 _BREAKS = re.compile(r"[\n\r\t]| {5}")
 _LONGEST_BODY = 4096
+_LONGEST_COUPON = 15
 
 
 def variables(text: str) -> list[str]:
@@ -98,6 +99,11 @@ def _check_header(component: Mapping[str, Any], parameters: list[dict[str, Any]]
         raise GraphError(
             132012, f"header: Format mismatch, expected {form}, received {parameters[0].get('type')}"
         )
+    file = parameters[0].get(expected)
+    if expected in _HEADER_MEDIA.values() and not (
+        isinstance(file, dict) and (file.get("id") or file.get("link"))
+    ):
+        raise GraphError(131008, f"header: Parameter of type {expected} is missing id or link")
     return parameters[0]
 
 
@@ -144,33 +150,24 @@ def _text_of(parameter: Mapping[str, Any]) -> str:
 
 
 def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> list[dict[str, Any]]:
-    sent: dict[int, list[dict[str, Any]]] = {}
+    sent: dict[int, Mapping[str, Any]] = {}
     for item in components:
         if str(item.get("type", "")).lower() == "button":
             position = str(item.get("index", "0"))
             if not position.isdigit():
                 raise GraphError(131009, "button index is not a number")
-            sent[int(position)] = item.get("parameters") or []
+            sent[int(position)] = item
     rendered = []
     for index in sent.keys() - range(len(component.get("buttons") or [])):
-        _count(f"button at index {index}", 0, len(sent[index]))
+        _count(f"button at index {index}", 0, len(sent[index].get("parameters") or []))
     for index, button in enumerate(component.get("buttons") or []):
         kind = str(button.get("type", "")).upper()
-        needs = (
-            kind == "OTP"
-            or kind == "COPY_CODE"
-            or (kind == "URL" and bool(variables(str(button.get("url", "")))))
-        )
-        if needs and len(sent.get(index, [])) != 1:
-            raise GraphError(
-                131008,
-                f"Button at index {index} of type {kind.title()} requires a parameter",
-            )
-        if needs and kind in {"URL", "OTP"} and str(sent[index][0].get("type", "")).lower() != "text":
-            raise GraphError(132012, f"button at index {index}: Format mismatch, expected text")
-        if kind == "URL" and not needs and sent.get(index):
-            _count(f"button at index {index}", 0, len(sent[index]))
-        parameter = sent[index][0] if sent.get(index) else {}
+        parameters = sent.get(index, {}).get("parameters") or []
+        if kind == "COPY_CODE" or (kind == "URL" and variables(str(button.get("url", "")))):
+            _check_button(index, kind, sent.get(index, {}), parameters)
+        elif kind == "URL":
+            _count(f"button at index {index}", 0, len(parameters))
+        parameter = parameters[0] if parameters else {}
         shown = {"type": kind, "text": button.get("text")}
         if kind == "URL":
             shown["url"] = _filled(str(button.get("url")), {"1": str(parameter.get("text", ""))})
@@ -180,3 +177,25 @@ def _check_buttons(component: Mapping[str, Any], components: Sequence[Any]) -> l
             shown["code"] = parameter.get("coupon_code")
         rendered.append(shown)
     return rendered
+
+
+def _check_button(
+    index: int, kind: str, sent: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]
+) -> None:
+    """Check the one parameter that a link with a variable or a coupon button needs."""
+    if len(parameters) != 1:
+        raise GraphError(131008, f"Button at index {index} of type {kind.title()} requires a parameter")
+    where = f"button at index {index}"
+    sub_type = str(sent.get("sub_type") or "").upper()
+    if not sub_type:
+        raise GraphError(131008, f"{where}: sub_type is required")
+    if sub_type != kind:
+        raise GraphError(132012, f"{where}: Format mismatch, expected {kind}, received {sub_type}")
+    expected = "coupon_code" if kind == "COPY_CODE" else "text"
+    if str(parameters[0].get("type", "")).lower() != expected:
+        raise GraphError(132012, f"{where}: Format mismatch, expected {expected}")
+    value = parameters[0].get(expected)
+    if not isinstance(value, str) or not value:
+        raise GraphError(131008, f"{where}: Parameter of type {expected} is missing its value")
+    if kind == "COPY_CODE" and len(value) > _LONGEST_COUPON:
+        raise GraphError(131009, f"{where}: the coupon code must be at most {_LONGEST_COUPON} characters")

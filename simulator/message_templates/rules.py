@@ -9,6 +9,15 @@ from simulator.message_templates.checks import variables
 from simulator.world.state import State
 
 CATEGORIES = ("AUTHENTICATION", "MARKETING", "UTILITY")
+LANGUAGES = frozenset(
+    """
+    af sq ar ar_AE ar_EG ar_LB ar_MA ar_QA az be_BY bn bn_IN bg ca zh_CN zh_HK zh_TW hr cs da prs_AF nl nl_BE en en_AE
+    en_AU en_CA en_GB en_GH en_IE en_IN en_JM en_MY en_NZ en_QA en_SG en_UG en_US en_ZA et fil fi fr fr_BE fr_CA fr_CH
+    fr_CI fr_MA ka de de_AT de_CH el gu ha he hi hu id ga it ja kn kk ko ky_KG lo lv lt mk ms ml mr nb ps_AF fa pl pt_BR
+    pt_PT pa ro ru rw_RW sr si_LK sk sl es es_AR es_CL es_CO es_CR es_DO es_EC es_ES es_HN es_MX es_PA es_PE es_UY sw sv
+    ta te th tr uk ur uz vi zu
+    """.split()
+)
 _NAME = re.compile(r"[a-z0-9_]{1,512}")
 _MEDIA = {"IMAGE", "VIDEO", "DOCUMENT", "GIF"}
 _FORMATS = {"TEXT", "LOCATION", "PRODUCT", *_MEDIA}
@@ -28,13 +37,14 @@ _COMPONENTS = {
 }
 _TTL = {"AUTHENTICATION": (30, 900), "UTILITY": (30, 43_200), "MARKETING": (43_200, 2_592_000)}
 
-LENGTH, FORMAT, BODY_FORMAT, FOOTER, MISSING, EDGE_VARIABLE = (
+LENGTH, FORMAT, BODY_FORMAT, FOOTER, MISSING, EDGE_VARIABLE, MANY_VARIABLES = (
     2388040,
     2388047,
     2388072,
     2388073,
     2388043,
     2388299,
+    2388293,
 )
 BAD_HANDLE = 2494102
 
@@ -49,6 +59,14 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise invalid_parameter(
             "Param name can only have lowercase letters, digits and underscores, at most 512"
+        )
+
+
+def check_language(language: str) -> None:
+    """Check the language of a template, such as `en_US`."""
+    if language not in LANGUAGES:
+        raise invalid_parameter(
+            f"Param language must be one of {{{', '.join(sorted(LANGUAGES))}}} - got {language!r}"
         )
 
 
@@ -129,6 +147,8 @@ def _check_body(_: State, category: str, named: bool, component: Mapping[str, An
     stripped = text.strip()
     if found and (stripped.startswith("{{") or stripped.endswith("}}")):
         raise refuse("A variable can be neither at the start nor at the end of the body", EDGE_VARIABLE)
+    if "}}{{" in text:
+        raise refuse("Variables need text between them", MANY_VARIABLES)
     example = component.get("example") or {}
     given = example.get("body_text_named_params") if named else (example.get("body_text") or [[]])[0]
     if len(given or ()) < len(found):

@@ -117,6 +117,22 @@ async def test_url_buttons_need_their_parameter(graph: Graph) -> None:
     assert (await send(graph, [texts("Asha", "17"), button]))[0] == 200
 
 
+async def test_a_coupon_button_needs_a_short_code(graph: Graph) -> None:
+    button = {"type": "COPY_CODE", "example": "SAVE10"}
+    await approved(
+        graph, category="MARKETING", components=[BODY, {"type": "BUTTONS", "buttons": [button]}]
+    )
+    for parameter, code in (
+        ({"type": "text", "text": "SAVE10"}, 132012),
+        ({"type": "coupon_code"}, 131008),
+        ({"type": "coupon_code", "coupon_code": "SAVE10" * 3}, 131009),
+        ({"type": "coupon_code", "coupon_code": "SAVE10"}, None),
+    ):
+        filled = {"type": "button", "sub_type": "copy_code", "index": "0", "parameters": [parameter]}
+        _, answer = await send(graph, [texts("Asha", "17"), filled])
+        assert answer.get("error", {}).get("code") == code, parameter
+
+
 async def test_an_authentication_template_needs_the_code_twice(graph: Graph) -> None:
     components = [
         {"type": "BODY", "add_security_recommendation": True},
@@ -132,6 +148,9 @@ async def test_an_authentication_template_needs_the_code_twice(graph: Graph) -> 
         "index": 0,
         "parameters": [{"type": "text", "text": "482913"}],
     }
+    for wrong, code in (("copy_code", 132012), (None, 131008)):
+        refused = await send(graph, [texts("482913"), {**button, "sub_type": wrong}], "login")
+        assert refused[1]["error"]["code"] == code
     assert (await send(graph, [texts("482913"), button], "login"))[0] == 200
 
 
@@ -142,9 +161,11 @@ async def test_media_headers(graph: Graph) -> None:
     graph.sim.state.handles["4::nothing"] = None  # type: ignore[assignment]
     await approved(graph, components=[header, BODY])
     wrong = {"type": "header", "parameters": [{"type": "video", "video": {"id": "1"}}]}
+    empty = {"type": "header", "parameters": [{"type": "image"}]}
     unknown = {"type": "header", "parameters": [{"type": "image", "image": {"id": "1"}}]}
     right = {"type": "header", "parameters": [{"type": "image", "image": {"link": "https://e.x/a.png"}}]}
     assert (await send(graph, [wrong, texts("a", "b")]))[1]["error"]["code"] == 132012
+    assert (await send(graph, [empty, texts("a", "b")]))[1]["error"]["code"] == 131008
     assert (await send(graph, [unknown, texts("a", "b")]))[1]["error"]["code"] == 100
     assert (await send(graph, [right, texts("a", "b")]))[0] == 200
 
@@ -163,10 +184,13 @@ async def test_named_parameters(graph: Graph) -> None:
     [
         ({"name": "Bad Name"}, None),
         ({"category": "SPAM"}, None),
+        ({"language": "hi_IN"}, None),
+        ({"language": "en-US"}, None),
         ({"components": []}, 2388043),
         ({"components": [{"type": "BODY", "text": "x" * 1025}]}, 2388040),
         ({"components": [{"type": "BODY", "text": "Hi {{1}} you"}]}, 2388043),
         ({"components": [{"type": "BODY", "text": "{{1}} hi", "example": {"body_text": [["a"]]}}]}, 2388299),
+        ({"components": [{**BODY, "text": "Hi {{1}}{{2}}, it is on its way."}]}, 2388293),
         ({"components": [BODY, {"type": "FOOTER", "text": "x {{1}}"}]}, 2388073),
         ({"components": [BODY, {"type": "HEADER", "format": "NONE"}]}, 2388047),
         ({"components": [BODY, {"type": "BUTTONS", "buttons": [URL_BUTTON] * 3}]}, 2388047),
