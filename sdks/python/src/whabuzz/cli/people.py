@@ -15,6 +15,10 @@ import click
 from whabuzz.cli.send import phone_number_of, template_of
 
 _ADDRESS = re.compile(r"\+?\d{7,15}")
+_WITHOUT_COUNTRY = 10
+"""The digits of a number without `+` that may be a number of India, or a whole number of a country with a short code."""
+_BREAKS = re.compile(r"[\n\r\t]| {5}")
+"""What WhatsApp refuses in a value for a template."""
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 Row = dict[str, str]
@@ -75,8 +79,11 @@ class People:
         return digest.hexdigest()[:32]
 
     def _problem(self, row: Row) -> str | None:
-        if not _ADDRESS.fullmatch(self._address(row)):
+        number = phone_number_of(row[self._to])
+        if not _ADDRESS.fullmatch(number):
             return f"{row[self._to]!r} is not a phone number with its country code."
+        if len(number) == _WITHOUT_COUNTRY and not number.startswith("+"):
+            return f"{row[self._to]!r} lacks its country code: write it with + and the code, such as +91."
         try:
             self._content(row)
         except ValueError as error:
@@ -84,7 +91,8 @@ class People:
         return None
 
     def _address(self, row: Row) -> str:
-        return phone_number_of(row[self._to])
+        # Without `+`, WhatsApp puts the country code of the sending number before ten digits.
+        return "+" + phone_number_of(row[self._to]).lstrip("+")
 
     def _opened(self) -> Any:
         # Spreadsheet programs write a byte order mark at the beginning of a CSV file.
@@ -97,6 +105,8 @@ def template_content(name: str, language: str, parameters: list[str]) -> Content
     def content(row: Row) -> dict[str, Any]:
         if empty := [column for column in parameters if not row[column].strip()]:
             raise ValueError(f"{', '.join(empty)} is empty.")
+        if broken := [column for column in parameters if _BREAKS.search(row[column])]:
+            raise ValueError(f"{', '.join(broken)} has a line break, a tab or more than four blanks in a row.")
         return template_of(name, language, [row[column] for column in parameters])
 
     return content
