@@ -233,6 +233,23 @@ def test_a_file_is_checked_and_shown_before_anything_is_sent(
     assert not Batch.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("name,to\nJosé,919800001001\n".encode("cp1252"), "is not UTF-8 text. In Excel, save it as"),
+        ("name,to\nJosé,919800001001\n".encode("utf-16"), "is not UTF-8 text. In Excel, save it as"),
+        (b'name,to\n"Asha,919800001001\n' + b"x" * 200_000, "cannot be read: field larger than"),
+    ],
+    ids=["cp1252", "utf-16", "an open quote"],
+)
+def test_a_file_that_is_no_csv_in_utf_8_is_refused_in_a_sentence(
+    whabuzz: CommandLine, people: Path, content: bytes, says: str
+) -> None:
+    people.write_bytes(content)
+    refused = whabuzz("batch", "send", str(people), "--text", "Hello {name}", "--dry-run")
+    assert (refused.status, says in refused.stderr) == (2, True)
+
+
 def test_the_same_command_goes_on_where_it_was(
     whabuzz: CommandLine, people: Path, number: PhoneNumber
 ) -> None:
@@ -302,7 +319,9 @@ def test_failed_rows_come_back_as_a_file(whabuzz: CommandLine, people: Path, num
     done = whabuzz("batch", "send", str(people), "--text", "Hello {name}", "--size", "2")
     assert done.status == 1
     assert "2 accepted, 1 failed, 0 not sent" in done.output
-    with (people.parent / "people.failed.csv").open(newline="") as file:
+    # Without the mark, a spreadsheet would read another encoding.
+    assert (people.parent / "people.failed.csv").read_bytes().startswith(b"\xef\xbb\xbf")
+    with (people.parent / "people.failed.csv").open(newline="", encoding="utf-8-sig") as file:
         [row] = csv.DictReader(file)
     assert (row["name"], row["error"]) == ("Chitra", "131026 cannot")
 
@@ -318,7 +337,7 @@ def test_rows_of_a_batch_that_ended_early_come_back_and_are_no_success(
     assert whabuzz("batch", "cancel", batch.public_id).status == 0
     done = whabuzz(*command)
     assert (done.status, "1 accepted, 0 failed, 2 not sent" in done.output) == (1, True)
-    with (people.parent / "people.failed.csv").open(newline="") as file:
+    with (people.parent / "people.failed.csv").open(newline="", encoding="utf-8-sig") as file:
         rows = [(row["name"], row["error"]) for row in csv.DictReader(file)]
     assert rows == [("Bina", "skipped: batch_ended"), ("Chitra", "skipped: batch_ended")]
     batch.items.update(status="accepted")
@@ -340,7 +359,8 @@ def test_a_row_that_may_have_been_sent_does_not_come_back(
     done = whabuzz(*command)
     assert "2 failed rows may have been sent" in done.stderr
     file = people.parent / "people.failed.csv"
-    assert [row["name"] for row in csv.DictReader(file.read_text().splitlines())] == ["Asha"]
+    rows = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())
+    assert [row["name"] for row in rows] == ["Asha"]
     file.unlink()
     batch.items.filter(idx=0).update(http_status=500)
     whabuzz(*command)

@@ -176,7 +176,8 @@ def _write_failures(session: Session, people: People, made: list[types.Batch], t
         )
     if not errors:
         return
-    with target.open("w", newline="", encoding="utf-8") as file:
+    # Without the mark, Excel reads the file in another encoding, and saves it so.
+    with target.open("w", newline="", encoding="utf-8-sig") as file:
         writer = csv.DictWriter(file, [*people.header, "error"], extrasaction="ignore")
         writer.writeheader()
         for place, (_, row) in enumerate(people.rows()):

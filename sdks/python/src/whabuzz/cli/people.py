@@ -6,9 +6,10 @@ import csv
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -94,9 +95,19 @@ class People:
         # Without `+`, WhatsApp puts the country code of the sending number before ten digits.
         return "+" + phone_number_of(row[self._to]).lstrip("+")
 
-    def _opened(self) -> Any:
-        # Spreadsheet programs write a byte order mark at the beginning of a CSV file.
-        return self.path.open(newline="", encoding="utf-8-sig")
+    @contextmanager
+    def _opened(self) -> Iterator[IO[str]]:
+        """The open file. Raises click.UsageError when reading shows that it is not a CSV file in UTF-8."""
+        try:
+            # Spreadsheet programs write a byte order mark at the beginning of a CSV file.
+            with self.path.open(newline="", encoding="utf-8-sig") as file:
+                yield file
+        except UnicodeDecodeError:
+            raise click.UsageError(
+                f"{self.path} is not UTF-8 text. In Excel, save it as “CSV UTF-8 (comma delimited)”."
+            ) from None
+        except csv.Error as error:
+            raise click.UsageError(f"{self.path} cannot be read: {error}.") from None
 
 
 def template_content(name: str, language: str, parameters: list[str]) -> Content:
