@@ -138,6 +138,11 @@ def test_a_send_has_one_key_for_all_of_its_five_tries(
     keys = [request.headers["Idempotency-Key"] for request in service.requests]
     assert keys[:5] == [keys[0]] * 5
     assert keys[5:] == [keys[5]] * 5 != keys[:5]
+    for lost in (httpx.Response(503), httpx.ReadTimeout("late")):
+        service = Service(*[lost] * 5)
+        with pytest.raises(sdk.WhabuzzError) as raised:
+            client_of(sdk, service).messages.send({"type": "text"})
+        assert raised.value.idempotency_key == service.requests[0].headers["Idempotency-Key"]
     assert all(0.25 * 2**n <= wait <= 0.5 * 2**n for n, wait in enumerate(waits[:4]))
 
 

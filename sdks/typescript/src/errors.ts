@@ -11,10 +11,13 @@ export class WhabuzzError extends Error {
 }
 
 /**
- * No answer came, even after all safe retries. The outcome is unknown. Send a message with an idempotency key again with
- * the same key: it is sent only once.
+ * No answer came, even after all safe retries. The outcome is unknown. Send a message again with the same key,
+ * `idempotencyKey`: it is sent only once.
  */
-export class NoAnswer extends WhabuzzError {}
+export class NoAnswer extends WhabuzzError {
+  /** The idempotency key of the call: yours, or a random one. */
+  idempotencyKey: string | undefined;
+}
 
 /** A webhook was not signed with this secret, or its signature is too old. */
 export class InvalidSignature extends WhabuzzError {}
@@ -37,6 +40,8 @@ export class APIError extends WhabuzzError {
   readonly details: Record<string, unknown>;
   /** The id of the request, for questions to support. */
   readonly requestId: string | undefined;
+  /** The idempotency key of the call: yours, or a random one. */
+  idempotencyKey: string | undefined;
   /** The seconds after which the call may be repeated, if the answer has them. */
   readonly retryAfter: number | undefined;
 

@@ -60,6 +60,7 @@ export class Transport {
         });
         if (answer.ok) return await read(answer, late);
         const error = errorOf(answer.status, await jsonOf(answer), answer.headers);
+        error.idempotencyKey = fixed["Idempotency-Key"];
         wait = waitAfterAnswer(call, tries, maxRetries, answer, error.code);
         if (wait === undefined) throw error;
       } catch (failure) {
@@ -67,7 +68,9 @@ export class Transport {
         options.signal?.throwIfAborted();
         wait = waitAfterFailure(call, tries, maxRetries);
         if (wait === undefined) {
-          throw new NoAnswer(`${call.method} ${baseUrl}${call.path}: ${reasonOf(failure)}`, { cause: failure });
+          const error = new NoAnswer(`${call.method} ${baseUrl}${call.path}: ${reasonOf(failure)}`, { cause: failure });
+          error.idempotencyKey = fixed["Idempotency-Key"];
+          throw error;
         }
       } finally {
         clearTimeout(timer);

@@ -130,6 +130,7 @@ def test_a_call_ends_with_its_time_and_its_signal_and_a_stream_with_its_answer(h
     assert seen == {
         **{kind: ["enough", True, True] for kind in ("json", "page", "file")},
         "another": [True, what],
+        "keys": [True, True],
         "streams": [[[25_000, 2_000, 4_000, 1_000], True, False], [[], False, True]],
         "elsewhere": [["manual"] * 2, [moved] * 2],
     }

@@ -38,6 +38,17 @@ const page = new Response("<h1>Log in</h1>", { headers: { "Content-Type": "text/
 const another = await refused(() => client({ baseUrl: "https://gateway.example", fetch: async () => page }).tenant.get());
 seen.another = [another instanceof WhabuzzError, another.message];
 
+seen.keys = [];
+for (const lost of [() => Response.json({}, { status: 503 }), () => Promise.reject(new TypeError("fetch failed"))]) {
+  let key;
+  const away = async (_, { headers }) => {
+    key = headers["Idempotency-Key"];
+    return lost();
+  };
+  const error = await refused(() => client({ fetch: away }).messages.send({ type: "text" }));
+  seen.keys.push(key !== undefined && error.idempotencyKey === key);
+}
+
 const wait = globalThis.setTimeout;
 let pauses = [];
 globalThis.setTimeout = (done, milliseconds) => {

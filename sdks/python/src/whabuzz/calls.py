@@ -22,7 +22,7 @@ from urllib.parse import quote
 import httpx
 
 from whabuzz import types
-from whabuzz.errors import NoAnswer, WhabuzzError, seconds
+from whabuzz.errors import APIError, NoAnswer, WhabuzzError, error_of, seconds
 
 Item = TypeVar("Item")
 
@@ -299,7 +299,16 @@ def stream_options(
 def no_answer(address: str, call: Call, failure: httpx.TransportError) -> NoAnswer:
     """The error for a call that got no answer."""
     question = " Is the service running there?" if isinstance(failure, NOT_SENT) else ""
-    return NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
+    error = NoAnswer(f"{call.method} {address}{call.path}: {type(failure).__name__}: {failure}.{question}")
+    error.idempotency_key = call.idempotency_key
+    return error
+
+
+def refusal(call: Call, answer: httpx.Response) -> APIError:
+    """The error for an error answer to a call."""
+    error = error_of(answer.status_code, text_or_json(answer), answer.headers)
+    error.idempotency_key = call.idempotency_key
+    return error
 
 
 def text_or_json(answer: httpx.Response) -> Any:

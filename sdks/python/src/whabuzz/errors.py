@@ -13,9 +13,12 @@ class WhabuzzError(Exception):
 class NoAnswer(WhabuzzError):
     """No answer came: the connection failed or timed out, even after all safe retries.
 
-    The outcome is unknown. A message that was sent with an idempotency key can be sent again with the same key. The
-    customer then gets it only once.
+    The outcome is unknown. A message can be sent again with the same idempotency key, `idempotency_key`. The customer
+    then gets it only once.
     """
+
+    idempotency_key: str | None = None
+    """The key of the call: the caller's own, or a random one. None for a call that knows no keys."""
 
 
 class InvalidSignature(WhabuzzError):
@@ -32,6 +35,9 @@ class StreamEnded(WhabuzzError):
 
 class APIError(WhabuzzError):
     """The API answered with an error. Subclasses stand for HTTP statuses, and `code` names the error."""
+
+    idempotency_key: str | None = None
+    """The key of the call: the caller's own, or a random one. None for a call that knows no keys."""
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         self.status = status

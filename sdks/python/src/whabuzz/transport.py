@@ -13,8 +13,8 @@ from typing import Any, Generic
 
 import httpx
 
-from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, json_of, no_answer, path_of, text_or_json
-from whabuzz.errors import NoAnswer, error_of
+from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, json_of, no_answer, path_of, refusal
+from whabuzz.errors import NoAnswer
 
 
 class Transport:
@@ -55,7 +55,7 @@ class Transport:
                     return answer
                 answer.read()
                 answer.close()
-                error = error_of(answer.status_code, text_or_json(answer), answer.headers)
+                error = refusal(call, answer)
                 wait = repeats.wait_after_answer(call, tries, error.status, error.code, answer.headers)
                 if wait is None:
                     raise error

@@ -117,7 +117,9 @@ def template_content(name: str, language: str, parameters: list[str]) -> Content
         if empty := [column for column in parameters if not row[column].strip()]:
             raise ValueError(f"{', '.join(empty)} is empty.")
         if broken := [column for column in parameters if _BREAKS.search(row[column])]:
-            raise ValueError(f"{', '.join(broken)} has a line break, a tab or more than four blanks in a row.")
+            raise ValueError(
+                f"{', '.join(broken)} has a line break, a tab or more than four blanks in a row."
+            )
         return template_of(name, language, [row[column] for column in parameters])
 
     return content
