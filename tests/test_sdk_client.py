@@ -146,6 +146,14 @@ def test_a_send_has_one_key_for_all_of_its_five_tries(
     assert all(0.25 * 2**n <= wait <= 0.5 * 2**n for n, wait in enumerate(waits[:4]))
 
 
+def test_a_key_that_no_header_takes_is_refused_before_the_call(sdk: ModuleType) -> None:
+    service = Service()
+    for key in ("चालान-17", "order 17", "k" * 256):
+        with pytest.raises(sdk.WhabuzzError, match="idempotency key"):
+            client_of(sdk, service).messages.send({"type": "text"}, idempotency_key=key)
+    assert service.requests == []
+
+
 def test_a_file_is_sent_again_unless_it_was_read(
     sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -341,11 +341,12 @@ TOOLS: tuple[AgentTool, ...] = (
                 '{"type": "template", "template": {"name": "order", "language": {"code": "en"}}}.',
             },
             "from": _text("The id of the sending number. Leave it out when there is only one number.", 64),
-            "idempotency_key": _text(
-                "Your own name for this send. Repeating the same call within 24 hours sends nothing. Give every other "
-                "send another name.",
-                200,
-            ),
+            "idempotency_key": {
+                "type": "string",
+                "pattern": "^[!-~]{1,200}$",
+                "description": "Your own name for this send, without blanks. Repeating the same call within 24 hours "
+                "sends nothing. Give every other send another name.",
+            },
             "confirm": _CONFIRM,
         },
         required=("to", "message", "idempotency_key"),

@@ -551,6 +551,8 @@ def test_arguments_that_do_not_fit_are_explained(agent: Agent) -> None:
     assert "limit" in agent.refused("find_events", limit=51)["message"]
     sent = {"to": [TO], "idempotency_key": "k", "message": {**TEXT, "to": "+919800000000"}}
     assert agent.refused("send_message", **sent)["message"].startswith("message")
+    named = agent.refused("send_message", to=[TO, TO], idempotency_key="order 17", message=TEXT)
+    assert named["message"].startswith("idempotency_key")
     many = [f"+9198{number:08}" for number in range(1_001)]
     assert agent.refused("send_message", to=many, idempotency_key="k", message=TEXT)
     unknown = agent.do(lambda client: client.call_tool("drop_everything", {}))

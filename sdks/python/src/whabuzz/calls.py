@@ -63,6 +63,9 @@ _MEDIA_TYPES = {
 does not know half of these.
 """
 
+_KEY = re.compile(r"[!-~]{1,255}")
+"""The idempotency keys that the service takes."""
+
 _LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. For a longer `Retry-After`, the caller gets the error at once."""
 
@@ -84,13 +87,17 @@ class Call:
     _opened: IO[bytes] | None = field(default=None, init=False, repr=False)
 
     def headers(self) -> dict[str, str]:
-        """The headers of the call. A call with an idempotency key has the same key on every retry."""
+        """The headers of the call. A call with an idempotency key has the same key on every retry. Raises WhabuzzError for
+        a key that the service does not take.
+        """
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self._has_json():
             headers["Content-Type"] = "application/json"
         if self.keyed:
             self.idempotency_key = self.idempotency_key or str(uuid.uuid4())
         if self.idempotency_key is not None:
+            if not _KEY.fullmatch(self.idempotency_key):
+                raise WhabuzzError("An idempotency key has 1 to 255 visible ASCII characters, and no blanks.")
             headers["Idempotency-Key"] = self.idempotency_key
         return headers
 
