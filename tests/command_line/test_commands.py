@@ -48,6 +48,13 @@ def test_templates_files_and_json(whabuzz: CommandLine, number: PhoneNumber, tmp
     data = '{"type": "location", "location": {"latitude": 1.5, "longitude": 2.5}}'
     sent = whabuzz("send", TO, "--data", "-", "--json", stdin=data)
     assert sent_body(whabuzz, sent.json["messages"][0]["id"])["location"]["latitude"] == 1.5
+    # Some editors begin a file in UTF-8 with a mark.
+    text = '\ufeff{"type": "text", "text": {"body": "नमस्ते ₹"}}'
+    (tmp_path / "m.json").write_text(text, encoding="utf-8")
+    for source, stdin in ((f"@{tmp_path / 'm.json'}", None), ("-", text)):
+        sent = whabuzz("send", TO, "--data", source, "--json", stdin=stdin)
+        assert sent.status == 0, sent.stderr
+        assert sent_body(whabuzz, sent.json["messages"][0]["id"])["text"]["body"] == "नमस्ते ₹"
     assert whabuzz("send", TO, "x", "--template", "y").status == 2
     assert whabuzz("send", TO).status == 2
     assert "--data" in whabuzz("send", TO, "--data", "[1]").stderr

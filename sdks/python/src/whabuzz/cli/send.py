@@ -33,14 +33,15 @@ def template_of(name: str, language: str, parameters: list[str]) -> dict[str, An
 
 
 def json_of(text: str) -> dict[str, Any]:
-    """The JSON object that an option gives: as JSON, as `@file`, or as `-` for the standard input. Raises
+    """The JSON object that an option gives: as JSON, as `@file`, or as `-` for the standard input, both in UTF-8. Raises
     click.UsageError.
     """
     try:
+        # The computer's own encoding may be another one.
         if text == "-":
-            text = sys.stdin.read()
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
         elif text.startswith("@"):
-            text = Path(text[1:]).read_text()
+            text = Path(text[1:]).read_text(encoding="utf-8-sig")
         found = json.loads(text)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--data: {error}") from None
