@@ -221,6 +221,12 @@ def test_files_are_sent_and_stored(
     assert store(client, inbound(type="text", text={"body": "x"}), tmp_path) is None
 
 
+def reaction() -> dict[str, Any]:
+    """The event of a reaction, to which nobody expects an answer."""
+    event = inbound(type="reaction", reaction={"message_id": "wamid.1", "emoji": "👍"})
+    return {**event, "dedupe_key": "reaction"}
+
+
 def test_django_answers_each_event_once(
     service: Service, run: Callable[[str], Any], sdk: ModuleType, settings: Any
 ) -> None:
@@ -239,7 +245,7 @@ def test_django_answers_each_event_once(
     assert post(b"{}", {})[0] == 401
     # Its `raw` is a notification of 3 MB.
     large = {**EVENT, "raw": "x" * 3_000_000}
-    assert [post(*signed(large)) for _ in range(2)] == [(200, "ok")] * 2
+    assert [post(*signed(event)) for event in (large, large, reaction())] == [(200, "ok")] * 3
     assert len(service.calls) == 1
 
 
@@ -255,10 +261,11 @@ def test_the_function_for_fastapi_answers_each_event_once(
 
     async def conversation() -> list[tuple[int, str]]:
         ping = signed({"type": "webhook.verify", "challenge": "chl"})
-        return [await app.receive(*each) for each in (ping, (b"{}", {}), signed(EVENT), signed(EVENT))]
+        posted = (ping, (b"{}", {}), signed(EVENT), signed(EVENT), signed(reaction()))
+        return [await app.receive(*each) for each in posted]
 
     answers = asyncio.run(conversation())
-    assert answers == [(200, "chl"), (401, "not signed by the service"), (200, "ok"), (200, "ok")]
+    assert answers == [(200, "chl"), (401, "not signed by the service"), *[(200, "ok")] * 3]
     assert len(service.calls) == 1
 
 
@@ -328,6 +335,7 @@ def test_the_route_of_next_answers_each_event_once(sdk: ModuleType, tmp_path: Pa
         (b"{}", {}),
         signed(event),
         signed(event),
+        signed(reaction()),
     ]
     said = [[body.decode(), headers] for body, headers in deliveries]
     environment = {
@@ -338,7 +346,7 @@ def test_the_route_of_next_answers_each_event_once(sdk: ModuleType, tmp_path: Pa
     ran = node(str(tmp_path / "main.mjs"), DELIVERIES=json.dumps(said), **environment)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    assert found["answers"] == [[200, "chl"], [401, "not signed by the service"], [200, "ok"], [200, "ok"]]
+    assert found["answers"] == [[200, "chl"], [401, "not signed by the service"], *[[200, "ok"]] * 3]
     [[url, body]] = found["calls"]
     assert url == "http://gateway.test/v1/messages"
     assert body["text"] == {"body": "You wrote: Hi"}
