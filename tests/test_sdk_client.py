@@ -154,6 +154,29 @@ def test_a_key_that_no_header_takes_is_refused_before_the_call(sdk: ModuleType) 
     assert service.requests == []
 
 
+def test_a_profile_needs_no_command_line_but_the_keyring_of_its_key(
+    sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("WHABUZZ_API_KEY", "WHABUZZ_BASE_URL", "WHABUZZ_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for package in ("click", "keyring"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(sdk.WhabuzzError, match="whabuzz login"):
+        sdk.Whabuzz.from_profile()
+    file = tmp_path / "whabuzz/profiles.json"
+    file.parent.mkdir()
+    file.touch(0o600)
+    file.write_text(json.dumps({"default": {"base_url": URL}}))
+    with pytest.raises(sdk.WhabuzzError, match="package keyring"):
+        sdk.Whabuzz.from_profile()
+    file.write_text(json.dumps({"default": {"base_url": URL, "api_key": "wb_test_x"}}))
+    sdk.Whabuzz.from_profile().close()
+    file.write_text("{")
+    with pytest.raises(sdk.WhabuzzError, match="is not JSON"):
+        sdk.Whabuzz.from_profile()
+
+
 def test_a_file_is_sent_again_unless_it_was_read(
     sdk: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,15 +1,17 @@
-"""Profiles: a service's address and a key. The key is in the system's keyring or in a file that only the user reads."""
+"""Profiles: a service's address and a key. The key is in the system's keyring or in a file that only the user reads.
+
+Programs read profiles without the command line's packages.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import click
 
 from whabuzz.calls import address_of
 from whabuzz.errors import WhabuzzError
@@ -38,9 +40,7 @@ class Profiles:
 
     def __init__(self, directory: Path | None = None) -> None:
         chosen = os.environ.get("WHABUZZ_CONFIG_DIR")
-        self._file = (
-            directory or (Path(chosen) if chosen else Path(click.get_app_dir("whabuzz")))
-        ) / "profiles.json"
+        self._file = (directory or (Path(chosen) if chosen else _directory())) / "profiles.json"
 
     def credentials(self, profile: str) -> Credentials | None:
         """The credentials of the environment variables, else those of the profile. None if there are neither.
@@ -90,14 +90,12 @@ class Profiles:
         try:
             with self._file.open() as file:
                 if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                    raise click.ClickException(
-                        f"{self._file} is open to other users: run `chmod 600 {self._file}`."
-                    )
+                    raise WhabuzzError(f"{self._file} is open to other users: run `chmod 600 {self._file}`.")
                 found: dict[str, dict[str, Any]] = json.load(file)
         except FileNotFoundError:
             return {}
         except ValueError:
-            raise click.ClickException(f"{self._file} is not JSON: fix or delete it.") from None
+            raise WhabuzzError(f"{self._file} is not JSON: fix or delete it.") from None
         return found
 
     def _write(self, profiles: dict[str, dict[str, Any]]) -> None:
@@ -106,6 +104,17 @@ class Profiles:
     def beside(self, name: str) -> Path:
         """The path of another file in the folder of the profiles."""
         return self._file.with_name(name)
+
+
+def _directory() -> Path:
+    """The folder of this user's settings."""
+    if sys.platform == "win32":
+        parent = os.environ.get("APPDATA") or Path.home()
+    elif sys.platform == "darwin":
+        parent = Path.home() / "Library/Application Support"
+    else:
+        parent = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(parent) / "whabuzz"
 
 
 def write_private(target: Path, value: Any) -> None:
@@ -142,11 +151,14 @@ def _keyring_set(profile: str, api_key: str) -> bool:
 def _keyring_get(profile: str) -> str | None:
     keyring = _keyring()
     if keyring is None:
-        return None
+        raise WhabuzzError(
+            "The key of this profile is in the system's keyring, and this Python lacks the package keyring: install it "
+            "with pip install 'whabuzz[keyring]'."
+        )
     try:
         found: str | None = keyring.get_password(SERVICE, profile)
     except keyring.errors.KeyringError as error:
-        raise click.ClickException(f"The keyring cannot be opened: {error}") from None
+        raise WhabuzzError(f"The keyring cannot be opened: {error}") from None
     return found
 
 
