@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -44,10 +45,15 @@ def bot(command: list[str], directory: Path, environment: dict[str, str]) -> Ite
             process.wait(10)
 
 
+def endpoints_at(stack: Stack, port: int) -> list[dict[str, Any]]:
+    """The endpoints at a port."""
+    found: list[dict[str, Any]] = stack.api("GET", "/v1/webhooks?limit=200").json()["data"]
+    return [endpoint for endpoint in found if endpoint["url"].endswith(f":{port}/")]
+
+
 def remove_endpoint(stack: Stack, port: int) -> None:
-    for endpoint in stack.api("GET", "/v1/webhooks?limit=200").json()["data"]:
-        if endpoint["url"].endswith(f":{port}/"):
-            assert stack.api("DELETE", f"/v1/webhooks/{endpoint['id']}").status_code == 200
+    for endpoint in endpoints_at(stack, port):
+        assert stack.api("DELETE", f"/v1/webhooks/{endpoint['id']}").status_code == 200
 
 
 def sends_to(stack: Stack, customer: str) -> list[dict[str, object]]:

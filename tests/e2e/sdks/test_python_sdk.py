@@ -18,7 +18,7 @@ from standardwebhooks.webhooks import Webhook
 from tests.e2e.conftest import Stack, messages, until
 from tests.e2e.dropping_proxy import dropping_proxy
 from tests.e2e.sdks.homes import run
-from tests.e2e.sdks.packages import bot, customer_writes, remove_endpoint, sends_to, settings
+from tests.e2e.sdks.packages import bot, customer_writes, endpoints_at, remove_endpoint, sends_to, settings
 from tests.pages import blocks
 from tests.sdk_import import sdk_from
 
@@ -57,7 +57,10 @@ def test_the_quickstart_of_the_readme(stack: Stack, python_home: Path, tmp_path:
 def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, python_home: Path, tmp_path: Path) -> None:
     (tmp_path / "bot.py").write_text(blocks(README, "python")[1])
     environment = {"PYTHONPATH": str(python_home), **settings(stack)}
+    with bot([sys.executable, "bot.py"], tmp_path, environment) as first:
+        assert len(endpoints_at(stack, first)) == 1
     with bot([sys.executable, "bot.py"], tmp_path, environment) as port:
+        assert endpoints_at(stack, first) == []
         customer_writes(stack, "917000900001")
         until(lambda: sends_to(stack, "917000900001"), "the bot's answer")
         remove_endpoint(stack, port)

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 from tests.e2e.conftest import ROOT, Stack, until
 from tests.e2e.dropping_proxy import dropping_proxy
 from tests.e2e.sdks.homes import node_command, run
-from tests.e2e.sdks.packages import bot, customer_writes, remove_endpoint, sends_to, settings
+from tests.e2e.sdks.packages import bot, customer_writes, endpoints_at, remove_endpoint, sends_to, settings
 from tests.pages import blocks
 from tests.sdk_repeats import ANSWERS, CALLS, KNOWN_AGAIN
 
@@ -145,7 +145,10 @@ def test_the_quickstart_of_the_readme(stack: Stack, node_home: Path) -> None:
 
 def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, node_home: Path) -> None:
     (node_home / "bot.mjs").write_text(blocks(README, "js")[1])
+    with bot(node_command("bot.mjs"), node_home, settings(stack)) as first:
+        assert len(endpoints_at(stack, first)) == 1
     with bot(node_command("bot.mjs"), node_home, settings(stack)) as port:
+        assert endpoints_at(stack, first) == []
         customer_writes(stack, "917000900041")
         until(lambda: sends_to(stack, "917000900041"), "the bot's answer")
         remove_endpoint(stack, port)
