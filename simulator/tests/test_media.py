@@ -215,6 +215,32 @@ async def test_a_file_of_the_wrong_type_fails_after_the_200(
         assert mime in error["error_data"]["details"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "link", "fails"),
+    [
+        ("image", "https://shop.example/a.png?x=1", False),
+        ("image", "https://shop.example/picture", False),
+        ("image", "https://shop.example/a.webp", True),
+        ("sticker", "https://shop.example/a.png", True),
+        ("video", "https://shop.example/a.MOV", True),
+        ("audio", "https://shop.example/a.mp4", False),
+        ("document", "https://localhost/a.pdf", True),
+        ("document", "https://shop.example/a.pdf", False),
+    ],
+)
+async def test_a_link_to_a_wrong_or_unreachable_file_fails_after_the_200(
+    graph: Graph, gateway: Gateway, kind: str, link: str, fails: bool
+) -> None:
+    status, body = await graph.send(type=kind, **{kind: {"link": link}})
+    assert status == 200
+    wamid = body["messages"][0]["id"]
+    await until(lambda: gateway.statuses(wamid))
+    assert (gateway.statuses(wamid) == ["failed"]) is fails
+    if fails:
+        (error,) = gateway.changes[0]["value"]["statuses"][0]["errors"]
+        assert error["code"] == 131053
+
+
 async def test_an_account_that_uploads_much_drops_its_own_files(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,9 +119,7 @@ async def test_url_buttons_need_their_parameter(graph: Graph) -> None:
 
 async def test_a_coupon_button_needs_a_short_code(graph: Graph) -> None:
     button = {"type": "COPY_CODE", "example": "SAVE10"}
-    await approved(
-        graph, category="MARKETING", components=[BODY, {"type": "BUTTONS", "buttons": [button]}]
-    )
+    await approved(graph, category="MARKETING", components=[BODY, {"type": "BUTTONS", "buttons": [button]}])
     for parameter, code in (
         ({"type": "text", "text": "SAVE10"}, 132012),
         ({"type": "coupon_code"}, 131008),
