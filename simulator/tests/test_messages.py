@@ -1,6 +1,7 @@
 """POST /{number}/messages: responses, refusals in Meta's order, statuses."""
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
@@ -314,9 +315,13 @@ async def test_a_reaction_is_to_a_message_of_the_last_30_days_in_the_same_chat(
     accepted = await reaction(right)
     await until(lambda: gateway.statuses(accepted) == ["sent"])
     assert graph.sim.state.messages[right].reaction == "👍"
+
+    def has_failed(message_id: str) -> bool:
+        return gateway.statuses(message_id) == ["failed"]
+
     for target in ("wamid.X", accepted, old, deleted, await id_of(to="+6591234567")):
         refused = await reaction(target)
-        await until(lambda refused=refused: gateway.statuses(refused) == ["failed"])
+        await until(partial(has_failed, refused))
         (status,) = gateway.changes[-1]["value"]["statuses"]
         assert status["errors"][0]["code"] == 131009, target
         found = graph.sim.state.messages.get(target)

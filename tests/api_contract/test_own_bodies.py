@@ -57,7 +57,7 @@ OWN = [route for route in WITH_BODY if operation_of(route)["operationId"] not in
 WITH_OWN_ROWS = [
     route for route in WITH_BODY if route.name not in {"POST /v1/messages", "POST /v1/messages/read"}
 ]
-"""All but the routes that the listener answers. The examples of these are samples of `docs/sending.md`, which are sent."""
+"""All but the routes that the listener answers. Their examples are samples of `docs/sending.md`, which are sent."""
 
 
 def test_the_document_says_which_bodies_are_closed() -> None:

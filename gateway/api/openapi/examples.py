@@ -86,7 +86,7 @@ REQUESTS: Json = {
     "update_tenant": {"retention_days": 365},
     "update_webhook": {"event_types": ["message.inbound", "message.status"]},
 }
-"""The example bodies of requests for which the schema alone would make a body that is refused or does harm, by operation.
+"""The example bodies of requests, by operation, where the schema alone would make a body that is refused or does harm.
 None holds a secret: it would be one that everybody knows.
 """
 EMPTY_WHERE_NULLABLE = (

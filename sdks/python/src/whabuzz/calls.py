@@ -87,8 +87,8 @@ class Call:
     _opened: IO[bytes] | None = field(default=None, init=False, repr=False)
 
     def headers(self) -> dict[str, str]:
-        """The headers of the call. A call with an idempotency key has the same key on every retry. Raises WhabuzzError for
-        a key that the service does not take.
+        """The headers of the call. A call with an idempotency key has the same key on every retry. Raises WhabuzzError
+        for a key that the service does not take.
         """
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self._has_json():

@@ -17,7 +17,7 @@ from whabuzz.cli.send import phone_number_of, template_of
 
 _ADDRESS = re.compile(r"\+?\d{7,15}")
 _WITHOUT_COUNTRY = 10
-"""The digits of a number without `+` that may be a number of India, or a whole number of a country with a short code."""
+"""So many digits without `+` are a number of India without its code, or a whole number of another country."""
 _BREAKS = re.compile(r"[\n\r\t]| {5}")
 """What WhatsApp refuses in a value for a template."""
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")

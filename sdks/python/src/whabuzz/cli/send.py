@@ -33,8 +33,8 @@ def template_of(name: str, language: str, parameters: list[str]) -> dict[str, An
 
 
 def json_of(text: str) -> dict[str, Any]:
-    """The JSON object that an option gives: as JSON, as `@file`, or as `-` for the standard input, both in UTF-8. Raises
-    click.UsageError.
+    """The JSON object that an option gives: as JSON, as `@file`, or as `-` for the standard input, both in UTF-8.
+    Raises click.UsageError.
     """
     try:
         # The computer's own encoding may be another one.
