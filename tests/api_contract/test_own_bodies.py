@@ -68,7 +68,7 @@ def test_the_document_says_which_bodies_are_closed() -> None:
     assert len(OWN) > 25
 
 
-def test_an_example_that_is_sent_unchanged_opens_no_door_and_deletes_nothing() -> None:
+def test_an_example_that_is_sent_unchanged_sets_no_known_secret_and_deletes_nothing() -> None:
     examples = {operation_of(route)["operationId"]: example_of(route) for route in WITH_BODY}
     assert len(examples) > 35
     assert [name for name, body in examples.items() if "secret" in body] == []
