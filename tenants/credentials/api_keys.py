@@ -207,8 +207,8 @@ def _require_maker(tenant_id: UUID, user_id: int | None, key_id: UUID | None) ->
     """Raise Forbidden when the maker of a key has left the team, or the key that makes it was revoked. A removal, which
     revokes keys too, waits for the tenant's lock that the caller holds.
     """
-    makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), pk=user_id, is_active=True)
-    if user_id is not None and not makers.exists():
+    makers = User.objects.filter(Q(tenant_id=tenant_id) | Q(is_staff=True), is_active=True)
+    if user_id is not None and not makers.filter(pk=user_id).exists():
         raise Forbidden("You do not belong to this business any more.")
     if key_id is not None and not ApiKey.objects.working().filter(pk=key_id).exists():
         raise Forbidden("The key of this call was revoked.")

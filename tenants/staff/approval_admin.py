@@ -37,20 +37,18 @@ STATUS_LABELS = {
     "suspended": "danger",
 }
 QUEUE = "Approval queue"
-DECISIONS, MOST_DECISIONS = (
-    (
-        "tenant.sign_up",
-        "tenant.create",
-        "tenant.apply_again",
-        "tenant.approve",
-        "tenant.reject",
-        "tenant.suspend",
-        "tenant.reinstate",
-        "tenant.close",
-    ),
-    20,
+TRAIL = (
+    "tenant.sign_up",
+    "tenant.create",
+    "tenant.apply_again",
+    "tenant.approve",
+    "tenant.reject",
+    "tenant.suspend",
+    "tenant.reinstate",
+    "tenant.close",
 )
-"""The actions in the trail of a tenant, and how many it shows. The audit log has all others."""
+"""The actions in the trail of a tenant's page. The audit log has all others."""
+LONGEST_TRAIL = 20
 SEEN, MOST_SEEN = "seen_applications", 50
 """The session key of the versions of the applications that the reviewer saw last, and their number."""
 CANNED_REJECTIONS = (
@@ -391,8 +389,8 @@ def _is_queue(request: HttpRequest) -> bool:
 
 def _trail(tenant_id: str) -> list[tuple[AuditEntry, str, str]]:
     """The newest decisions about a tenant, each with the label of its action and its actor."""
-    decisions = AuditEntry.objects.filter(tenant_id=tenant_id, action__in=DECISIONS)
-    entries = list(decisions.order_by("-id")[:MOST_DECISIONS])
+    decisions = AuditEntry.objects.filter(tenant_id=tenant_id, action__in=TRAIL)
+    entries = list(decisions.order_by("-id")[:LONGEST_TRAIL])
     people = User.objects.in_bulk([entry.actor_user_id for entry in entries if entry.actor_user_id])
     return [
         (
