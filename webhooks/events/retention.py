@@ -209,7 +209,7 @@ def _move_events(work: RetentionMove, size: int) -> int:
                 work.tenant_id,
             ],
         )
-        changes = [
+        changes: list[Any] = [
             [body for body, _ in moves],
             [before for _, before in moves],
             list(moves.values()),
