@@ -267,7 +267,9 @@ def test_a_form_keeps_what_another_member_changed_since_it_was_opened(
     create(browser, receiver)
     row = Endpoint.objects.get()
     path = f"/console/webhooks/{row.id}/change"
-    opened = dict(re.findall(r'name="(initial-[^"]+)" value="([^"]*)"', text(browser, path)))
+    page = text(browser, path)
+    assert page.index('<button type="submit" hidden>Save') < page.index('name="preview"'), "Enter saves"
+    opened = dict(re.findall(r'name="(initial-[^"]+)" value="([^"]*)"', page))
     changed = {"event_types": ["*"], "statuses": ["read"], "timeout_seconds": 5, "uid": "shop-1"}
     Endpoint.objects.update(**changed)
     form = {"url": receiver.url, "event_types": ["message.inbound"], "description": "till"}
