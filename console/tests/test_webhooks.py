@@ -701,6 +701,8 @@ def test_figures_without_their_days_are_still_filtered(browser: Client, tenant: 
         number_of(tenant, waba_id="100200300400500", phone_number_id=number)
         figure(tenant, direction="outbound", measure="sent", count=count, phone_number_id=number)
     page = text(browser, "/console/figures?days=30&phone_number_id=7001&template=")
+    assert "The filter applies to messages. Webhook deliveries are those of all numbers." in page
+    assert "Webhook deliveries are those of all numbers." not in text(browser, "/console/figures?days=30")
     without = re.search(r'<a href="([^"]+)" aria-label="Without Show: 30 days"', page)
     assert without is not None
     page = text(browser, without[1])
