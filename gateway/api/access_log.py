@@ -7,7 +7,7 @@ builds the whole response to a connection on which no valid request arrived.
 import re
 import threading
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from functools import cache
 from time import perf_counter
 from typing import NamedTuple
@@ -48,6 +48,12 @@ def add_upstream_ms(milliseconds: float) -> None:
 def upstream_ms() -> float:
     """Milliseconds waited for the Graph API so far."""
     return _waited_ms.get()
+
+
+def adopt_timing(context: Context) -> None:
+    """Take over the times that work in a copy of this request's context has counted."""
+    _waited_ms.set(context.get(_waited_ms, 0.0))
+    _tenant_ms.set(context.get(_tenant_ms, 0.0))
 
 
 def split_ms(total_ms: float) -> tuple[float, float]:

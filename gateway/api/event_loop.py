@@ -37,15 +37,21 @@ class ThreadPool:
     async def run(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        """Run work in a thread, in the caller's context. Raises ServiceUnavailable when too much work waits."""
+        """Run work in a thread, in the caller's context. The times that it counts are the caller's.
+
+        Raises ServiceUnavailable when too much work waits.
+        """
         if self._free <= 0:
             raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
         self._free -= 1
-        in_context = partial(contextvars.copy_context().run, _with_connection, partial(work, *args, **kwargs))
+        context = contextvars.copy_context()
+        in_context = partial(context.run, _with_connection, partial(work, *args, **kwargs))
         future = asyncio.get_running_loop().run_in_executor(self._executor, in_context)
         # The work counts until the thread is free, even if the waiting request ends earlier.
         future.add_done_callback(self._on_done)
-        return await asyncio.shield(future)
+        result = await asyncio.shield(future)
+        access_log.adopt_timing(context)
+        return result
 
     def close(self) -> None:
         """Finish running work and end the threads."""
