@@ -119,7 +119,7 @@ class TestSecondPerson:
             credit_sixty(invoice.tenant, uuid7(), FIRST_OF_DECEMBER)
             assert StaffAct.objects.filter(status="waiting").exists() is waits
 
-    def test_a_cancelled_registration_is_judged_by_the_moment_of_the_request(
+    def test_a_cancelled_registration_counts_from_the_moment_of_the_request(
         self, invoice: Invoice, settings: Settings
     ) -> None:
         registered = now() - timedelta(hours=25)
