@@ -253,7 +253,7 @@ def test_failed_debits_are_retried_reminded_of_and_restrict_in_the_end(
     provider.control("POST", "scenario", {"scenario": "insufficient_funds"})
     at, seen = CHARGE, 0
     # Run twice a day until the last retry. After that, only reminders are due.
-    for hours in [12] * 20 + [72] * 7:
+    for hours in [12] * 20 + [72] * 6 + [24] * 2:
         run(at)
         provider.control("POST", "clock/advance", {"hours": hours})
         seen = deliver(provider, at + timedelta(hours=1), since=seen)
