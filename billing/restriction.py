@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, Min, OuterRef
+from django.db.models import Exists, F, Min, OuterRef
 from django.db.models.functions import Greatest
 
 from billing import ledger
@@ -43,12 +43,13 @@ def refresh(*, tenant_id: UUID, at: datetime) -> None:
 
 
 def restricts_at(tenant_id: UUID) -> datetime | None:
-    """When the tenant's overdue invoices restrict new numbers. A debit that failed before the due date makes an invoice
-    overdue, but the three weeks begin with the due date.
+    """When the tenant's overdue invoices restrict new numbers: three weeks after the first of them became overdue, but
+    never before its due date. A failed debit makes an invoice overdue at once, and some tenants have longer to pay.
     """
     overdue = Invoice.objects.for_tenant(tenant_id).owing().filter(overdue_since__isnull=False)
-    since = overdue.aggregate(since=Min(Greatest("overdue_since", end_of_term())))["since"]
-    return since + RESTRICTED_AFTER if since else None
+    ends = Greatest(F("overdue_since") + RESTRICTED_AFTER, end_of_term())
+    found: datetime | None = overdue.aggregate(at=Min(ends))["at"]
+    return found
 
 
 def use_balance(tenant_id: UUID, at: datetime) -> None:

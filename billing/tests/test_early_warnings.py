@@ -292,7 +292,7 @@ def test_a_failed_debit_says_why_and_when_new_numbers_close(
     text = OutboundMail.objects.get(subject__contains="is not paid").text
     assert "The debit of your autopay mandate failed: the account has too little money." in text
     assert "for November 2026, due on 8 December 2026, is not paid: ₹590.00 is still due." in text
-    assert "within 28 days: after that, new numbers cannot be connected" in text
+    assert "within 21 days: after that, new numbers cannot be connected" in text
 
 
 def test_a_reminder_counts_to_the_day_on_which_the_oldest_invoice_closes_new_numbers(

@@ -79,16 +79,19 @@ def test_a_business_is_restricted_from_21_days_on(overdue: Invoice) -> None:
     assert around(overdue.due_at + 21 * DAY, is_restricted) == [False, True]
 
 
-def test_a_debit_that_failed_before_the_due_date_restricts_from_the_due_date_on(overdue: Invoice) -> None:
-    Invoice.objects.filter(pk=overdue.pk).update(overdue_since=overdue.due_at - 6 * DAY)
+@pytest.mark.parametrize(("failed", "days"), [(6, 15), (40, 0)])
+def test_a_debit_that_failed_early_restricts_after_21_days_but_never_before_the_due_date(
+    overdue: Invoice, failed: int, days: int
+) -> None:
+    Invoice.objects.filter(pk=overdue.pk).update(overdue_since=overdue.due_at - failed * DAY)
 
     def is_restricted(at: datetime) -> bool:
         restriction.mark_overdue(at)
         restriction.refresh(tenant_id=overdue.tenant_id, at=at)
         return Tenant.objects.get(pk=overdue.tenant_id).billing_restricted
 
-    assert around(overdue.due_at + 21 * DAY, is_restricted) == [False, True]
-    mails.send_reminders(overdue.due_at + 20 * DAY)
+    assert around(overdue.due_at + days * DAY, is_restricted) == [False, True]
+    mails.send_reminders(overdue.due_at + (days - 1) * DAY)
     assert "within 1 day: after that" in OutboundMail.objects.latest("id").text
 
 

@@ -312,7 +312,7 @@ def test_home_warns_of_what_is_overdue(customer: Client, invoice: Invoice, payer
     january = ist(2027, 1, 1, 0, 15)
     assert (usage.take_snapshots(january), issuing.issue_due(january)) == (1, 1), "not overdue"
     become_overdue(invoice)
-    closes = indian_date(max(now(), invoice.due_at) + RESTRICTED_AFTER)
+    closes = indian_date(max(now() + RESTRICTED_AFTER, invoice.due_at))
     assert f"₹590.00 is overdue. From {closes} no further number" in text(customer, "/console")
     Tenant.objects.filter(pk=payer.pk).update(billing_restricted=True)
     assert "₹590.00 is long overdue: no further number can be connected" in text(customer, "/console")
