@@ -164,7 +164,9 @@ class Filled:
 
 def guessed(table: Table, wanted: Sequence[Parameter]) -> dict[str, int]:
     """Guess the column of each key by the column's name. Parameters without a match get the free columns in order."""
+    # The plain name of a column in another script is empty, and so is that of a parameter without a variable.
     names = {_plain(name): place for place, name in reversed(list(enumerate(table.columns)))}
+    names.pop("", None)
     found = {TO: next((place for name, place in names.items() if name in _TO_NAMES), 0)}
     for parameter in wanted:
         place = names.get(_plain(parameter.key), names.get(_plain(parameter.variable or "")))

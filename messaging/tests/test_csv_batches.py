@@ -204,6 +204,7 @@ def test_a_customer_may_get_two_different_messages() -> None:
         ("body_no,to,body_name", {"to": 1, "body_name": 2, "body_no": 0}),
         ("a,b,c", {"to": 0, "body_name": 1, "body_no": 2}),
         ("name,to,name,no", {"to": 1, "body_name": 0, "body_no": 3}),
+        ("मोबाइल,नाम,आदेश", {"to": 0, "body_name": 1, "body_no": 2}),
         ("to", {"to": 0}),
     ],
 )
@@ -211,6 +212,12 @@ def test_columns_are_found_by_their_names(header: str, guessed: dict[str, int]) 
     body = {"type": "BODY", "text": "Hi {{name}}, order {{no}} left."}
     wanted = parameters.parameters_of({"components": [body]})
     assert csv_batches.guessed(csv_batches.read_table(f"{header}\n1\n".encode()), wanted) == guessed
+
+
+def test_a_parameter_without_a_name_gets_no_column_for_its_script() -> None:
+    wanted = parameters.parameters_of({"components": [{"type": "HEADER", "format": "IMAGE"}]})
+    table = csv_batches.read_table("मोबाइल,चित्र\n1,2\n".encode())
+    assert csv_batches.guessed(table, wanted) == {"to": 0, "header": 1}
 
 
 # --- Templates -----------------------------------------------------------------------------------------
