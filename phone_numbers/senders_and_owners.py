@@ -170,18 +170,13 @@ def _best(rows: Sequence[Sequence[Any]], from_: str) -> Sender | None:
     """Choose among the numbers that `from_` names: the number with this phone_number_id, else a connected number, else
     the newest. `rows` are newest first.
     """
-    found = [
-        Sender(row[0], row[1], decrypt(row[2], purpose="upstream_token") if row[2] else "", *row[3:])
-        for row in rows
-    ]
-    return max(
-        found,
-        key=lambda number: (
-            number.phone_number_id == from_,
-            number.is_connected,
-        ),
-        default=None,
-    )
+    connected = PhoneNumber.State.CONNECTED
+    chosen = max(rows, key=lambda row: (row[0] == from_, row[4] == connected), default=None)
+    if chosen is None:
+        return None
+    phone_number_id, waba_id, token, *rest = chosen
+    # Only of the chosen number, because the token of another one may be unreadable.
+    return Sender(phone_number_id, waba_id, decrypt(token, purpose="upstream_token") if token else "", *rest)
 
 
 def is_within(phone_number_ids: Collection[str] | None, number: Sender) -> bool:

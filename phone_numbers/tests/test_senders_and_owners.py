@@ -68,6 +68,16 @@ def test_of_two_rows_with_the_same_digits_the_connected_one_sends(tenant: Tenant
     assert connected.phone_number_id == "20"
 
 
+def test_an_unreadable_token_of_another_row_does_not_stop_a_send(tenant: Tenant) -> None:
+    add(tenant, "10", "20", "919800000001")
+    add(tenant, "11", "21", "919800000001")
+    with database.cursor() as cursor:
+        cursor.execute("UPDATE numbers_businessaccount SET access_token = 'unreadable' WHERE waba_id = '10'")
+    found = senders_and_owners.sender(tenant_id=tenant.id, environment="live", from_="+919800000001")
+    assert found is not None
+    assert (found.phone_number_id, found.token) == ("21", "EAAlookup")
+
+
 def test_an_id_wins_over_digits_that_look_alike(tenant: Tenant) -> None:
     add(tenant, "10", "919800000001", "15550001")
     other = add(tenant, "10", "20", "919800000001")
