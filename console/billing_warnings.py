@@ -82,7 +82,8 @@ def _mandate(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
 
 def _profile(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
     """Warn of an incomplete billing profile, from ten days before the next invoice."""
-    charged = seen.next_charge is not None and seen.next_charge.numbers > 0
-    if charged and Period.of(at).end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
+    period, charge = Period.of(at), seen.next_charge
+    charged = charge is not None and charge.numbers > 0 and charge.period == str(period)
+    if charged and period.end - BEFORE_THE_INVOICE <= at and buyers.missing(seen.billing_profile):
         text = "The billing profile lacks details that the next invoice needs."
         yield HomeWarning(text, "Complete it", reverse("console_billing_profile"))
