@@ -144,8 +144,8 @@ Severity = Literal["info", "warning", "high"]
 
 MANY_SIGN_UPS = 3
 SAME_ADDRESS_WINDOW = timedelta(days=7)
-_COMPANY_WORDS = ("pvt ltd", "private limited", "pvt. ltd", "limited", "ltd", "inc")
-_FIRM_WORDS = ("llp",)
+_COMPANY_WORDS = {"limited", "ltd", "inc"}
+"""The last words of companies' names, such as "Private Limited"."""
 
 
 def flag(code: str, severity: Severity, detail: str) -> Flag:
@@ -231,10 +231,10 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
 
 def _expected_holder(company: str) -> str | None:
     """The fourth letter of the PAN that a company's name suggests. None when the name suggests nothing."""
-    name = company.lower().rstrip(".")
-    if name.endswith(_FIRM_WORDS):
+    last = company.lower().rstrip(".").split()[-1:]
+    if last == ["llp"]:
         return "F"
-    return "C" if name.endswith(_COMPANY_WORDS) else None
+    return "C" if last and last[0] in _COMPANY_WORDS else None
 
 
 # --- Website check of a new business. It adds flags for the reviewer and never rejects (WEBSITE_CHECK, off by default).

@@ -367,6 +367,7 @@ def test_each_oddity_of_a_sign_up_is_one_flag(changes: dict[str, str], code: str
         *((name, "C") for name in ("Asha Private Limited.", "Asha pvt. ltd")),
         *((name, "F") for name in ("Asha LLP", "Asha & Sons llp.")),
         *((name, None) for name in ("Asha", "Limited Editions", "LLP Shop", "Asha Trust")),
+        *((name, None) for name in ("Shree Zinc", "Coffee Unlimited", "Gullp")),
     ],
 )
 def test_the_name_of_a_company_or_firm_must_fit_its_pan(company: str, holder: str | None) -> None:
