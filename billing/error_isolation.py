@@ -51,14 +51,14 @@ def each(
             done += bool(act(item))
         except Unanswered as error:
             log.warning("billing_item_unanswered", step=step, item=str(item), error=type(error).__name__)
-            unanswered += 1
+            unanswered, held = unanswered + 1, 0
             if unanswered == UNANSWERED_AT_MOST:
                 break
         except Exception as error:
             if concerns_all(error):
                 raise
             failed += 1
-            held = held + 1 if is_lock_limit(error) else 0
+            unanswered, held = 0, held + 1 if is_lock_limit(error) else 0
             log.exception("billing_item_failed", step=step, item=str(item))
             if held == HELD_AT_MOST:
                 break

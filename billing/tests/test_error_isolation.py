@@ -223,6 +223,18 @@ def test_answers_in_between_let_the_step_go_on() -> None:
     assert each(range(4 * UNANSWERED_AT_MOST), act, step="x") == 2 * UNANSWERED_AT_MOST
 
 
+def test_errors_of_another_kind_in_between_let_the_step_go_on() -> None:
+    asked = []
+
+    def act(number: int) -> None:
+        asked.append(number)
+        raise ProviderUnreachable if number % 2 else ValueError
+
+    with pytest.raises(SomeFailed):
+        each(range(4 * UNANSWERED_AT_MOST), act, step="x")
+    assert len(asked) == 4 * UNANSWERED_AT_MOST
+
+
 def test_pending_mandates_come_after_the_debits_and_end_after_a_minute(
     payer: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
