@@ -4,15 +4,13 @@ import os
 from time import monotonic
 from typing import Any
 
-import redis
 import structlog
 from celery import Celery, Task
 from celery.loaders.app import AppLoader
 from celery.signals import setup_logging, task_postrun, task_prerun, worker_init, worker_ready
-from kombu.transport.redis import Channel
 
 from gateway.process_limits import without_collector
-from gateway.valkey.connection import LeavesReplica
+from gateway.valkey import broker
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
@@ -59,16 +57,7 @@ class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
                 log.info("long_task", task=self.name, seconds=round(seconds, 1))
 
 
-class _BrokerConnection(LeavesReplica, redis.Connection):
-    pass
-
-
-class _BrokerConnectionTls(LeavesReplica, redis.SSLConnection):
-    pass
-
-
-Channel.connection_class, Channel.connection_class_ssl = _BrokerConnection, _BrokerConnectionTls
-
+broker.leave_replicas()
 app = Celery("gateway", task_cls=ServiceTask, loader="gateway.celery:Loader")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -112,7 +112,7 @@ def request_sync(*, waba_id: str) -> None:
 
     The sync starts after the commit of the current transaction. If a sync is already running, another sync follows.
     """
-    transaction.on_commit(lambda: _request_sync(waba_id), robust=True)
+    transaction.on_commit(lambda: _request_sync(Q(waba_id=waba_id)), robust=True)
 
 
 @contextmanager
@@ -121,13 +121,13 @@ def read_again_if_unanswered(account: BusinessAccount) -> Iterator[None]:
     try:
         yield
     except (MetaUnreachable, UpstreamUnreachable):
-        request_sync(waba_id=account.waba_id)
+        transaction.on_commit(lambda: _request_sync(Q(pk=account.pk)), robust=True)
         raise
 
 
-def _request_sync(waba_id: str) -> None:
-    BusinessAccount.objects.filter(waba_id=waba_id).update(next_sync_at=now())
-    _start(_claim(Q(waba_id=waba_id)))
+def _request_sync(wanted: Q) -> None:
+    BusinessAccount.objects.filter(wanted).update(next_sync_at=now())
+    _start(_claim(wanted))
 
 
 def _claim(wanted: Q) -> list[tuple[UUID, datetime]]:

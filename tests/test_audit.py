@@ -59,6 +59,10 @@ def _status(status: str) -> Callable[[World], object]:
     return lambda world: Tenant.objects.filter(pk=world.tenant.pk).update(status=status)
 
 
+def _with_address_for_bills(world: World) -> None:
+    Tenant.objects.filter(pk=world.tenant.pk).update(billing_email="bills@traders.example")
+
+
 def _endpoint(**fields: object) -> Callable[[World], object]:
     return lambda world: Endpoint.objects.filter(tenant=world.tenant).update(**fields)
 
@@ -174,7 +178,7 @@ STAFF = {
     "billing_invoice_credit": ("billing.credit", Call({"amount": "100", **REASON})),
     "billing_invoice_replace": ("billing.credit billing.credit billing.replace", Call(REASON)),
     "billing_invoice_write_off": ("billing.write_off", Call(REASON)),
-    "billing_invoice_send_again": ("billing.sent_again", Call()),
+    "billing_invoice_send_again": ("billing.sent_again", Call(before=_with_address_for_bills)),
     "billing_planversion_add": (
         "billing.terms",
         Call(
