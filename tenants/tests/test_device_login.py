@@ -186,9 +186,9 @@ def test_only_a_logged_in_person_of_an_active_business_confirms(browser: Client,
     assert redeem(started).json()["status"] == "waiting"
 
 
-@pytest.mark.parametrize("change", ["suspended", "locked", "read_only", "removed"])
+@pytest.mark.parametrize("change", ["suspended", "locked", "read_only", "removed", "moved"])
 def test_what_changes_before_the_key_is_made_counts(
-    browser: Client, tenant: Tenant, person: User, change: str
+    browser: Client, tenant: Tenant, other_tenant: Tenant, person: User, change: str
 ) -> None:
     started = start()
     decide(browser, started)
@@ -199,7 +199,8 @@ def test_what_changes_before_the_key_is_made_counts(
     elif change == "read_only":
         User.objects.filter(pk=person.pk).update(role=change)
     else:
-        User.objects.filter(pk=person.pk).update(tenant=None, is_active=True)
+        to = other_tenant if change == "moved" else None
+        User.objects.filter(pk=person.pk).update(tenant=to, is_active=True)
     assert_error(redeem(started), 409, "conflict")
     assert not ApiKey.objects.exists()
 
