@@ -152,6 +152,28 @@ def test_media_that_is_not_recorded_is_asked_of_the_number_with_the_newest_event
         assert f"phone_number_id={asked}" in str(graph.received[-1])
 
 
+@pytest.mark.parametrize(("from_", "names_it"), [("200", False), ("201", True)])
+def test_media_of_another_number_is_asked_of_the_number_that_the_caller_names(
+    tenant: Tenant, graph: ScriptedGraph, from_: str, names_it: bool
+) -> None:
+    """Meta compares a named number with that of the file, so a key of one number reads no file of another."""
+    account = BusinessAccount.objects.create(
+        tenant=tenant, environment="live", waba_id="1", access_token="EAA", subscribed=True
+    )
+    for phone_number_id in ("200", "201"):
+        PhoneNumber.objects.create(
+            account=account,
+            tenant=tenant,
+            environment="live",
+            phone_number_id=phone_number_id,
+            connection_state="connected",
+        )
+    KnownMedia.objects.create(tenant_id=tenant.id, environment="live", media_id="77", phone_number_id="200")
+    key = api_keys.create(name="k", environment="live", tenant=tenant, phone_number_ids=[from_])
+    Api(key.key).get(f"{PATH}/77?meta=true&from={from_}")
+    assert (f"phone_number_id={from_}" in str(graph.received[-1])) is names_it
+
+
 def test_an_unknown_media_id_costs_one_look_up(
     api: Api, tenant: Tenant, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
