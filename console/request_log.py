@@ -30,7 +30,10 @@ class RequestFilter(lists.SpanForm):
     )
     error_code = forms.CharField(label="Error code", required=False, max_length=64)
     key_prefix = forms.CharField(
-        label=f"Key (its first {PREFIX_CHARACTERS} characters)", required=False, max_length=100
+        label=f"Key (its first {PREFIX_CHARACTERS} characters)",
+        required=False,
+        # The browser cuts a pasted key, so the page's address does not contain the whole key.
+        widget=forms.TextInput(attrs={"maxlength": PREFIX_CHARACTERS}),
     )
 
     def clean_key_prefix(self) -> str:
