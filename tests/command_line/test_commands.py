@@ -228,13 +228,15 @@ def test_a_file_is_checked_and_shown_before_anything_is_sent(
     values = done["examples"][0]["template"]["components"][0]["parameters"]
     assert [value["text"] for value in values] == ["Asha", "Pune"]
     assert [each["to"] for each in done["examples"]] == ["+919800001001", "+919800001002", "+919800001003"]
-    people.write_text('name,to\nAsha,12\n,919800001002\nBina,98123 45678\n"12 MG Road\nPune",919800001002\n')
+    rows = ("Asha,12", ",919800001002", "Bina,98123 45678", '"12 MG Road\nPune",919800001002', "Tan,8123 4567")
+    people.write_text("\n".join(("name,to", *rows, "")))
     done = whabuzz("batch", "send", str(people), "--template", "order", "--param", "name")
     assert done.status == 1
     assert f"{people}:2: '12' is not a phone number" in done.stderr
     assert f"{people}:3: name is empty" in done.stderr
     assert f"{people}:4: '98123 45678' lacks its country code" in done.stderr
     assert f"{people}:6: name has a line break" in done.stderr
+    assert f"{people}:7: '8123 4567' lacks its country code" in done.stderr
     assert "Its columns: name, to" in whabuzz("batch", "send", str(people), "--text", "{age}").stderr
     assert whabuzz("batch", "send", str(people)).status == 2
     assert not Batch.objects.exists()

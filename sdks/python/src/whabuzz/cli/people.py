@@ -16,8 +16,8 @@ import click
 from whabuzz.cli.send import phone_number_of, template_of
 
 _ADDRESS = re.compile(r"\+?\d{7,15}")
-_WITHOUT_COUNTRY = 10
-"""So many digits without `+` are a number of India without its code, or a whole number of another country."""
+_LONGEST_WITHOUT_COUNTRY = 10
+"""WhatsApp adds the sending number's country code to so many digits without `+`, also if they have a country code."""
 _BREAKS = re.compile(r"[\n\r\t]| {5}")
 """What WhatsApp refuses in a value for a template."""
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -83,7 +83,7 @@ class People:
         number = phone_number_of(row[self._to])
         if not _ADDRESS.fullmatch(number):
             return f"{row[self._to]!r} is not a phone number with its country code."
-        if len(number) == _WITHOUT_COUNTRY and not number.startswith("+"):
+        if len(number) <= _LONGEST_WITHOUT_COUNTRY and not number.startswith("+"):
             return f"{row[self._to]!r} lacks its country code: write it with + and the code, such as +91."
         try:
             self._content(row)
@@ -92,7 +92,6 @@ class People:
         return None
 
     def _address(self, row: Row) -> str:
-        # Without `+`, WhatsApp puts the country code of the sending number before ten digits.
         return "+" + phone_number_of(row[self._to]).lstrip("+")
 
     @contextmanager
