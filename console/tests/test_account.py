@@ -292,7 +292,9 @@ def test_the_request_log_shows_the_tenants_own_calls(
     for typed in ("wb_live_abcdefgh", "wb_live_abcdefgh…", " wb_live_abcdefghijklmnopqrstuvwx"):
         page = browser.get("/console/requests", {"key_prefix": typed}).content.decode()
         assert (of_key in page, own in page) == (True, False), typed
-    assert re.search(r'name="key_prefix"[^>]* maxlength="16"', page), "the rest of a key stays out of addresses"
+    assert re.search(r'name="key_prefix"[^>]* maxlength="16"', page), (
+        "the rest of a key stays out of addresses"
+    )
     put = logged_call(tenant, method="PUT", route="/v1/numbers/{phone_number_id}/flow-endpoint").public_id
     page = browser.get("/console/requests?method=PUT").content.decode()
     assert (put in page, own in page) == (True, False)

@@ -228,7 +228,13 @@ def test_a_file_is_checked_and_shown_before_anything_is_sent(
     values = done["examples"][0]["template"]["components"][0]["parameters"]
     assert [value["text"] for value in values] == ["Asha", "Pune"]
     assert [each["to"] for each in done["examples"]] == ["+919800001001", "+919800001002", "+919800001003"]
-    rows = ("Asha,12", ",919800001002", "Bina,98123 45678", '"12 MG Road\nPune",919800001002', "Tan,8123 4567")
+    rows = (
+        "Asha,12",
+        ",919800001002",
+        "Bina,98123 45678",
+        '"12 MG Road\nPune",919800001002',
+        "Tan,8123 4567",
+    )
     people.write_text("\n".join(("name,to", *rows, "")))
     done = whabuzz("batch", "send", str(people), "--template", "order", "--param", "name")
     assert done.status == 1
