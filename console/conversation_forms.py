@@ -9,6 +9,7 @@ from console.send import TemplateForm
 from console.template_forms import approved_templates
 from console.visit import Visit
 from gateway.text_field import TextField
+from messaging.media.uploads import media_type_of
 from messaging.message_templates import parameters
 from phone_numbers.models import PhoneNumber
 
@@ -39,7 +40,7 @@ class ReplyForm(forms.Form):
             if not cleaned.get("text") and not self.errors:
                 raise ValidationError("Type a message, or choose a file.")
             return cleaned
-        kind = _kind(file.content_type)
+        kind = _kind(media_type_of(file))
         if file.size > _LARGEST[kind]:
             self.add_error(
                 "file", f"WhatsApp takes at most {_LARGEST[kind] // MEGABYTE} MB for a file of this kind."
@@ -54,7 +55,7 @@ class ReplyForm(forms.Form):
         quoted = {"context": {"message_id": values["quote"]}} if values["quote"] else {}
         if media_id is None:
             return {**quoted, "type": "text", "text": {"body": values["text"]}}
-        kind = _kind(values["file"].content_type)
+        kind = _kind(media_type_of(values["file"]))
         content = {"id": media_id}
         if values["text"]:
             content["caption"] = values["text"]
@@ -80,9 +81,8 @@ class TemplateReplyForm(TemplateForm):
         return {"type": "template", "template": parameters.message(self.document, self.cleaned_data)}
 
 
-def _kind(content_type: str | None) -> str:
-    """WhatsApp's message type for a file with this content type."""
-    mime_type = content_type or ""
+def _kind(mime_type: str) -> str:
+    """WhatsApp's message type for a file with this media type."""
     if mime_type in _PICTURES:
         return "image"
     main = mime_type.partition("/")[0]

@@ -35,7 +35,7 @@ from messaging.conversations.drawing import Line
 from messaging.conversations.list_and_search import Parties, Scope
 from messaging.idempotency import WINDOW
 from messaging.media import transfer, uploads
-from messaging.media.uploads import MAX_REQUEST_BYTES, Upload
+from messaging.media.uploads import MAX_REQUEST_BYTES, UNTYPED, Upload, media_type_of
 from messaging.message_log import customers
 from messaging.message_log.customers import Customer
 from messaging.sending.outbound import international
@@ -325,9 +325,8 @@ def _uploaded(
     name = f"answer-file:{visit.tenant.id}:{number.phone_number_id}:{form_id}:{digest}"
     if (known := cache.get(name)) is not None:
         return str(known)
-    mime_type = given.content_type or "application/octet-stream"
     sender = required_sender(**visit.scope, from_=number.phone_number_id)
-    upload = Upload(given.file, given.size, given.name or "file", mime_type)
+    upload = Upload(given.file, given.size, given.name or "file", media_type_of(given) or UNTYPED)
     with limits.upstream.held(visit.tenant.id, number.phone_number_id):
         answer = uploads.upload(visit.tenant.id, sender, upload, {})
     uploaded = orjson.loads(answer.content)

@@ -19,7 +19,7 @@ from gateway.api import limits
 from gateway.api.errors import ServiceError
 from gateway.api.limits import limited_by
 from gateway.upstream.calls import UpstreamUnreachable
-from messaging.media.uploads import Upload
+from messaging.media.uploads import UNTYPED, Upload, media_type_of
 from messaging.message_templates import draft, parameters, template_management
 from messaging.message_templates.draft import CannotBeDrafted, draft_of
 from messaging.message_templates.template_management import AccountChoice
@@ -289,8 +289,7 @@ def _uploaded(account: Any, form: DraftForm) -> str:
     sample = form.cleaned_data["header_sample"]
     if form.cleaned_data["header_format"] not in draft.MEDIA_HEADERS or sample is None:
         return ""
-    mime_type = sample.content_type or "application/octet-stream"
-    upload = Upload(sample.file, sample.size, sample.name or "sample", mime_type)
+    upload = Upload(sample.file, sample.size, sample.name or "sample", media_type_of(sample) or UNTYPED)
     return str(template_management.upload_sample(account, upload).json()["h"])
 
 

@@ -160,6 +160,8 @@ def test_a_file_whose_form_is_sent_twice_at_once_is_sent_once(
         ("image/webp", "kite.webp", "document", {"caption": "On its way.", "filename": "kite.webp"}),
         ("application/pdf", "bill.pdf", "document", {"caption": "On its way.", "filename": "bill.pdf"}),
         ("video/mp4", "kite.mp4", "video", {"caption": "On its way."}),
+        ("application/octet-stream", "KITE.3GP", "video", {"caption": "On its way."}),
+        ("", "bill.docx", "document", {"caption": "On its way.", "filename": "bill.docx"}),
     ],
 )
 def test_a_file_goes_as_its_kind_with_the_text_beside_it(

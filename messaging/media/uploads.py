@@ -6,7 +6,7 @@ A file is streamed to the upstream; the service stores no file (specification 1)
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 from uuid import UUID
 
 import structlog
@@ -53,7 +53,8 @@ MIME_TYPES = {
 """The media types that WhatsApp takes, by suffix. What `mimetypes` knows depends on the system: in a slim container it
 does not know half of these.
 """
-_UNTYPED = "application/octet-stream"
+UNTYPED = "application/octet-stream"
+"""The media type of a file whose type nobody knows."""
 
 log = structlog.get_logger(__name__)
 
@@ -76,8 +77,7 @@ def form_of(request: Request) -> dict[str, str]:
 def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, field: str = "file") -> Upload:
     """Check the file in the form. Raises InvalidRequest, and PayloadTooLarge for a file that is too large.
 
-    The media type comes from the field `type`, else from the part's header, else from the file name. HTTP libraries
-    write `application/octet-stream` for a part without a type, so then the file name goes first.
+    The media type comes from the field `type`, else from the file itself.
     """
     file = request.FILES.get(field)
     if not isinstance(file, UploadedFile) or file.file is None:
@@ -86,13 +86,23 @@ def upload_of(request: Request, form: Mapping[str, str], *, default_name: str, f
         raise InvalidRequest.of(**{field: "The file is empty."})
     if file.size > MAX_FILE_BYTES:
         raise PayloadTooLarge(details={"limit_bytes": MAX_FILE_BYTES})
-    name = file.name or ""
-    guessed = MIME_TYPES.get(name.rpartition(".")[2].lower()) or mimetypes.guess_type(name)[0]
-    of_part = file.content_type
-    mime_type = form.get("type") or (guessed if of_part == _UNTYPED else None) or of_part or guessed
+    mime_type = form.get("type") or media_type_of(file)
     if not mime_type:
         raise InvalidRequest.of(type="Required: the file's media type, e.g. image/jpeg.")
     return Upload(file.file, file.size, file.name or default_name, mime_type)
+
+
+def media_type_of(file: "UploadedFile[Any]") -> str:
+    """The media type of a file: from its part's header, else from its name. Empty if neither shows it.
+
+    HTTP libraries and browsers write `application/octet-stream` for a file whose type they do not know, so then the
+    name goes first.
+    """
+    name = file.name or ""
+    of_part = file.content_type
+    if of_part and of_part != UNTYPED:
+        return of_part
+    return MIME_TYPES.get(name.rpartition(".")[2].lower()) or mimetypes.guess_type(name)[0] or of_part or ""
 
 
 def upload(tenant_id: UUID, number: Sender, file: Upload, others: Mapping[str, str]) -> HttpResponse:
