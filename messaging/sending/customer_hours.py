@@ -112,14 +112,16 @@ def zones_of(recipient: str | None) -> tuple[str, ...]:
     if recipient is None or outbound.lacks_country_code(recipient):
         return ()
     if outbound.is_user_id(recipient):
-        return _by_country().get(recipient[:2], ())
+        country = recipient[:2]
+        # The tz database leaves out a few countries, such as Kosovo.
+        return _by_country().get(country) or _of_code(phonenumbers.country_code_for_region(country))
     try:
         number = phonenumbers.parse(f"+{phone_digits(recipient)}")
     except phonenumbers.NumberParseException:
         return ()
     zones = tuple(time_zones_for_number(number))
     # A number outside its country's numbering plan, such as a Mexican WhatsApp id, may be anywhere in the country.
-    return tuple(TIMEZONE_DATA.get(str(number.country_code), ())) if UNKNOWN_TIMEZONE in zones else zones
+    return _of_code(number.country_code) if UNKNOWN_TIMEZONE in zones else zones
 
 
 def country_code(digits: str) -> str:
@@ -128,6 +130,11 @@ def country_code(digits: str) -> str:
         return str(phonenumbers.parse(f"+{digits}").country_code)
     except phonenumbers.NumberParseException:
         return ""
+
+
+def _of_code(code: int | None) -> tuple[str, ...]:
+    """The time zones of all countries that share a calling code."""
+    return tuple(TIMEZONE_DATA.get(str(code), ()))
 
 
 @cache

@@ -897,6 +897,8 @@ class TestCustomerHours:
             # Other countries have the same calling code.
             ("BB.77889900112233445566", ["America/Barbados"]),
             ("GB.77889900112233445566", ["Europe/London"]),
+            # The tz database does not list every country.
+            ("XK.77889900112233445566", list(TIMEZONE_DATA["383"])),
             ("ZZ.77889900112233445566", []),
             ("9991234567", []),
             # WhatsApp would add the country code of the business. Read as a full number, it would be from Iran.
