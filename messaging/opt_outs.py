@@ -69,17 +69,19 @@ ON CONFLICT (tenant_id, environment, phone_number_id, customer) DO UPDATE SET
 RETURNING o.id, xmax = 0, {_STATE.format(row="o")}
 """  # noqa: S608 - only expressions of this module are formatted in
 
-# Each copy has an id of its own, of the same time: lists are read on after an id.
+# A number that moved twice has several former rows, each with the decisions it took along, so a customer's newest row
+# counts. Each copy has an id of its own, of the same time: lists are read on after an id.
 _TAKE_ALONG = """
 INSERT INTO messaging_optout (tenant_id, environment, phone_number_id, customer, id, wa_id, user_id,
     reported_stop, reported_at, wrote_stop, wrote_at)
-SELECT o.tenant_id, o.environment, %(phone_number_id)s, o.customer,
+SELECT DISTINCT ON (o.customer) o.tenant_id, o.environment, %(phone_number_id)s, o.customer,
     (substr(o.id::text, 1, 13) || '-7' || substr(gen_random_uuid()::text, 16))::uuid, o.wa_id, o.user_id,
     o.reported_stop, o.reported_at, o.wrote_stop, o.wrote_at
 FROM messaging_optout o
 JOIN numbers_phonenumber n ON n.tenant_id = o.tenant_id AND n.phone_number_id = o.phone_number_id
 WHERE o.tenant_id = %(tenant_id)s AND o.environment = %(environment)s AND n.environment = %(environment)s
   AND n.digits = %(digits)s AND o.phone_number_id <> %(phone_number_id)s
+ORDER BY o.customer, GREATEST(o.reported_at, o.wrote_at) DESC
 ON CONFLICT DO NOTHING
 """
 # The parameters are arrays, because binding ten thousand single parameters would take longer than the query.

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.models import F
 
 from gateway.clock import now
 from messaging import opt_outs
@@ -152,6 +154,20 @@ def test_an_opt_out_stays_when_the_number_moves_to_another_account(
     first = api.get("/v1/opt-outs?limit=1").json()
     rest = api.get(f"/v1/opt-outs?cursor={first['next_cursor']}").json()
     assert first["data"] + rest["data"] == rows
+
+
+def test_a_number_that_moved_twice_has_the_last_decisions(
+    api: Api, here: PhoneNumber, tenant: Tenant
+) -> None:
+    write("STOP")
+    for place, said in enumerate(("START", "STOP", "START"), 2):
+        moved = number_of(tenant, waba_id=str(place), phone_number_id=str(place), digits=here.digits)
+        scope = {"tenant_id": tenant.id, "environment": "live", "phone_number_id": moved.phone_number_id}
+        was_stopped = OptOut.objects.get(**scope, customer=WA_ID).wrote_stop
+        assert was_stopped is (said == "START")
+        OptOut.objects.filter(**scope).update(
+            wrote_stop=not was_stopped, wrote_at=F("wrote_at") + timedelta(1)
+        )
 
 
 def test_the_last_word_counts_under_whichever_id_it_came(api: Api, here: PhoneNumber) -> None:
