@@ -251,7 +251,7 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["requests of one business"].startswith(f"{rate:.0f} a second, {burst} at once")
     assert limits["body"] == (
         f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
-        f"media and header samples {uploads.MAX_FILE_BYTES // mib} MiB"
+        f"media, header samples and pictures of groups {uploads.MAX_FILE_BYTES // mib} MiB"
     )
     assert limits["bytes of larger bodies of one business"] == (
         f"{throttling.BYTES_PER_SECOND // mib} MiB a second, {throttling.BYTES_AT_ONCE // mib} MiB at once; then 429. "
