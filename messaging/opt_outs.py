@@ -222,15 +222,26 @@ def concerns(change: Change) -> bool:
 def apply(change: Change, number: NumberRoute) -> None:
     """Record the opt-outs in a change for a number, and publish the changed states. Runs inside the transaction of the
     incoming flow.
+
+    While a number moves to another account, it has two rows. Both get the decisions, and the event is that of the row
+    to which the customer wrote.
     """
     scope: dict[str, Any] = {
         "tenant_id": number.tenant_id,
         "environment": number.environment,
         "phone_number_id": number.phone_number_id,
     }
-    events = [_record(said, number, scope) for said in _in_order(_said(change), scope)]
-    events += [_record(said, number, scope) for said in _in_order(_moved(change, scope), scope)]
-    publish(tenant_id=number.tenant_id, events=[event for event in events if event is not None])
+    rows = PhoneNumber.objects.for_environment(number.tenant_id, number.environment).exclude(digits="")
+    same = rows.filter(digits=number.digits).values_list("phone_number_id", flat=True)
+    names = sorted({number.phone_number_id, *same})
+    events = []
+    for decisions in (_said(change), _moved(change, scope)):
+        for said in _in_order(decisions, scope):
+            for each in names:
+                event = _record(said, number, {**scope, "phone_number_id": each})
+                if event is not None and each == number.phone_number_id:
+                    events.append(event)
+    publish(tenant_id=number.tenant_id, events=events)
 
 
 def _in_order(decisions: Iterable[Said], scope: Mapping[str, Any]) -> list[Said]:

@@ -156,6 +156,18 @@ def test_an_opt_out_stays_when_the_number_moves_to_another_account(
     assert first["data"] + rest["data"] == rows
 
 
+def test_a_word_during_the_move_of_a_number_counts_in_both_accounts(
+    api: Api, here: PhoneNumber, tenant: Tenant
+) -> None:
+    """The customers still write to the number in its former account until the move is complete."""
+    for name, digits in (("2", here.digits), ("3", "919800000002")):
+        number_of(tenant, waba_id=name, phone_number_id=name, digits=digits)
+    for said, numbers in (("STOP", {PNID, "2"}), ("START", set())):
+        write(said, at=T0 - len(numbers))
+        assert {row["phone_number_id"] for row in api.get("/v1/opt-outs").json()["data"]} == numbers
+    assert [change["opted_out"] for change in changes()] == [True, False]
+
+
 def test_a_number_that_moved_twice_has_the_last_decisions(
     api: Api, here: PhoneNumber, tenant: Tenant
 ) -> None:
