@@ -254,6 +254,19 @@ def test_a_refund_counts_what_another_payments_refund_under_way_takes(twice_paid
     assert Refund.objects.count() == 1
 
 
+def test_a_payment_is_paid_back_only_up_to_what_is_left_of_it(invoice: Invoice) -> None:
+    """The balance is larger, because three payments paid one invoice."""
+    payments = [attempt_of(invoice, kind, "failed") for kind in ("autopay", "link")]
+    payments.append(attempt_of(invoice, "link", "processing"))
+    for attempt in payments:
+        captured(attempt, 59_000)
+    captured(payments[1], 59_000, refunded=50_000)
+    with pytest.raises(InvalidRequest) as refused:
+        refunds.pay_back(attempt_id=payments[1].id, amount_paise=9_001, at=AT)
+    assert "to ₹90.00" in str(refused.value.details)
+    assert not Refund.objects.exists()
+
+
 @pytest.mark.usefixtures("twice_paid")
 def test_a_balance_that_is_being_paid_back_pays_no_invoice() -> None:
     january = ist(2027, 1, 1, 0, 15)
