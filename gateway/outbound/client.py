@@ -295,7 +295,11 @@ class Outbound:
                     )
                 try:
                     await connection.exchange(
-                        head, body or b"", attempt, read_limit=read_limit, deadline=deadline
+                        head,
+                        body or b"",
+                        attempt,
+                        read_limit=read_limit,
+                        deadline=deadline + attempt.proxy_seconds,
                     )
                     break
                 except StaleError:
@@ -312,9 +316,9 @@ class Outbound:
     async def _connect(
         self, origin: Origin, tls: ssl.SSLContext, attempt: Attempt, seconds: float, deadline: float
     ) -> HttpConnection:
-        until = self._loop.time() + seconds
-        sock = await self.open_socket(origin.host, origin.port, attempt, until=min(until, deadline))
-        async with asyncio.timeout_at(min(until + attempt.proxy_seconds, deadline)):
+        until = min(self._loop.time() + seconds, deadline)
+        sock = await self.open_socket(origin.host, origin.port, attempt, until=until)
+        async with asyncio.timeout_at(until + attempt.proxy_seconds):
             return await connect(sock, origin, tls)
 
     async def open_socket(self, host: str, port: int, attempt: Attempt, *, until: float) -> socket.socket:
