@@ -36,7 +36,7 @@ class Proxy:
             # The address needs no look-up here, and nginx before 1.27.3 cannot look up the name of a server again.
             ("server web:8000 resolve ", f"server 127.0.0.1:{gateway} "),
             ("${NGINX_LOCAL_RESOLVERS}", "127.0.0.1"),
-            ("${SERVICE_NAME}", "acme"),
+            ("${SERVICE_NAME}", "Acme Chat"),
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
             ("/tmp/nginx.pid", f"{directory}/pid"),
             ("/dev/stdout", str(self.access_log)),

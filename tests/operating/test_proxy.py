@@ -152,8 +152,8 @@ def test_what_one_address_holds_has_bounds(start: Callable[..., Proxy]) -> None:
             head, _, body = said.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 429 ")
             error = json.loads(body)
-            assert (error["source"], error["error"]["code"]) == ("acme", "too_many_in_flight")
-            assert {b"X-Service-Error-Source: acme", b"X-Content-Type-Options: nosniff"} <= set(
+            assert (error["source"], error["error"]["code"]) == ("Acme Chat", "too_many_in_flight")
+            assert {b"X-Service-Error-Source: Acme Chat", b"X-Content-Type-Options: nosniff"} <= set(
                 head.split(b"\r\n")
             )
         assert len(refused) == 3
