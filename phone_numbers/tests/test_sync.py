@@ -476,6 +476,23 @@ def test_the_end_of_a_token_is_reported_seven_days_and_one_day_before(tenant: Te
     assert all(data["expires_at"].endswith("Z") for data in reported)
 
 
+@pytest.mark.parametrize(
+    ("former", "end", "warned_again"),
+    [(1, 1, False), (2, 1, False), (1, 2, True), (1, None, True)],
+)
+def test_the_warnings_come_again_only_for_a_later_end_or_after_none(
+    tenant: Tenant, former: int, end: int | None, warned_again: bool
+) -> None:
+    """Ends are in days from now. A token that never ends may later be replaced by one that does."""
+    account = make_account(tenant)
+    at = now()
+    account.token_expires_at = at + timedelta(days=former)
+    account.token_warned_days = 1
+    ends = at + timedelta(days=end) if end else None
+    tokens.set_ends(account, oauth.TokenFacts(True, "1", (), ends, None))
+    assert account.token_warned_days == (None if warned_again else 1)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_beats_at_once_report_an_end_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     make_account(tenant)
