@@ -66,6 +66,9 @@ def test_many_numbers_are_counted(tenant: Tenant, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(mails, "MOST_NUMBERS", 1)
     take_away(connected(tenant, count=3), "account_restricted")
     assert "And 2 more." in OutboundMail.objects.get().text
+    assert not PhoneNumber.objects.filter(disconnect_mailed_at=None).exists(), (
+        "no number causes a further mail"
+    )
 
 
 def test_a_number_that_comes_and_goes_is_mailed_once_a_day(tenant: Tenant) -> None:
