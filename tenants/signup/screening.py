@@ -231,10 +231,10 @@ def _compared(sign_up: SignUp, tax: tax_ids.TaxId) -> list[Flag]:
 
 def _expected_holder(company: str) -> str | None:
     """The fourth letter of the PAN that a company's name suggests. None when the name suggests nothing."""
-    last = company.lower().rstrip(".").split()[-1:]
-    if last == ["llp"]:
+    last = re.split(r"[^\w]+", company.lower().rstrip("."))[-1]
+    if last == "llp":
         return "F"
-    return "C" if last and last[0] in _COMPANY_WORDS else None
+    return "C" if last in _COMPANY_WORDS else None
 
 
 # --- Website check of a new business. It adds flags for the reviewer and never rejects (WEBSITE_CHECK, off by default).

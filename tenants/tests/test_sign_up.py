@@ -364,7 +364,7 @@ def test_each_oddity_of_a_sign_up_is_one_flag(changes: dict[str, str], code: str
             (name, "C")
             for name in ("Asha Limited", "ASHA LTD", "Asha Pvt Ltd", "Asha Pvt. Ltd.", "Asha Inc.")
         ),
-        *((name, "C") for name in ("Asha Private Limited.", "Asha pvt. ltd")),
+        *((name, "C") for name in ("Asha Private Limited.", "Asha pvt. ltd", "Asha Pvt.Ltd.")),
         *((name, "F") for name in ("Asha LLP", "Asha & Sons llp.")),
         *((name, None) for name in ("Asha", "Limited Editions", "LLP Shop", "Asha Trust")),
         *((name, None) for name in ("Shree Zinc", "Coffee Unlimited", "Gullp")),
