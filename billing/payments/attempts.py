@@ -233,12 +233,15 @@ def _refresh_link(attempt: PaymentAttempt, at: datetime) -> None:
         unnamed = PaymentAttempt.objects.filter(pk=attempt.pk, provider_order_id__isnull=True)
         unnamed.update(provider_order_id=link.order_id)
     paid = [payment for payment in link.payments if payment.status == "captured"]
-    # A payment that was begun before the link ended may still be captured. An abandoned payment never ends.
-    is_begun = any(payment.status == "processing" for payment in link.payments)
-    waits = is_begun and at < attempt.created_at + RESULT_AFTER[Method.UPI]
+    begun = [payment for payment in link.payments if payment.status == "processing"]
     if paid:
         apply_payments(attempt_id=attempt.id, payments=paid, at=at)
-    elif link.status == "ended" and not waits:
+    elif link.status != "ended":
+        return
+    elif begun and at < attempt.created_at + RESULT_AFTER[Method.UPI]:
+        # It may still be captured. An abandoned payment never ends.
+        record_processing(attempt_id=attempt.id, payment_id=begun[-1].id, at=at)
+    else:
         error = own_error("link_ended", "The payment link ended unpaid.")
         fail(attempt_id=attempt.id, error=error, at=at)
 

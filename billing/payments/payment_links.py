@@ -29,12 +29,12 @@ LINK_LIFETIME = timedelta(hours=24)
 
 
 class InvoiceNotPayable(Conflict):
-    """The invoice is paid or void, or a debit is in flight."""
+    """The invoice is paid or void, or a debit or another payment is in flight."""
 
     code = "invoice_not_payable"
     message = "This invoice cannot be paid now."
     hint = (
-        "GET /v1/billing/invoices/{invoice_id} shows its state; a debit that is in flight ends within days."
+        "GET /v1/billing/invoices/{invoice_id} shows its state; a payment that is in flight ends within days."
     )
     repeat = "no"
 
@@ -42,7 +42,7 @@ class InvoiceNotPayable(Conflict):
 def pay_now(*, invoice: Invoice, at: datetime, return_url: str | None = None) -> PaymentAttempt:
     """The live payment link of an unpaid invoice, created if there is none. Ends a link that pays all due invoices.
 
-    Raises InvoiceNotPayable (paid, void, or a debit in flight), RateLimited after `PAGES_A_DAY` links of the invoice,
+    Raises InvoiceNotPayable (paid, void, or a payment in flight), RateLimited after `PAGES_A_DAY` links of the invoice,
     ProviderUnreachable, ProviderRefused.
     """
     live = _live_link(invoice)
@@ -127,11 +127,14 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
                 )
     except IntegrityError:
         raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": None}) from None
-    if attempt.payment_url is None or (attempt.expires_at and attempt.expires_at <= at):
+    is_over = attempt.status == Status.PROCESSING or (attempt.expires_at and attempt.expires_at <= at)
+    if attempt.payment_url is None or is_over:
         attempts.refresh(attempt.id, at)
         attempt.refresh_from_db()
         if attempt.status == Status.FAILED and attempt.payment_url is not None:
             return _link(invoice, at, return_url, of_all)
+        if attempt.status == Status.PROCESSING:
+            raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": attempt.public_id})
         if attempt.payment_url is None:
             raise ProviderUnreachable
     return attempt
