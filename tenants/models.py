@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser, BaseUserManager
 from django.contrib.postgres.fields import ArrayField
 from django.core.serializers.json import DjangoJSONEncoder
@@ -210,6 +211,11 @@ class Tenant(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the tenant may not add numbers. While billing is off, nobody could pay, so nobody is restricted."""
+        return settings.BILLING_ENABLED and self.billing_restricted
 
     @property
     def checklist(self) -> dict[str, bool]:

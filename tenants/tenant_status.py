@@ -243,5 +243,5 @@ class NewNumbersClosed(Forbidden):
 
 
 def is_restricted(tenant_id: UUID) -> bool:
-    """Whether the tenant may not add numbers. While billing is off, nobody could pay, so nobody is restricted."""
-    return settings.BILLING_ENABLED and Tenant.objects.filter(pk=tenant_id, billing_restricted=True).exists()
+    """Whether the tenant may not add numbers."""
+    return Tenant.objects.get(pk=tenant_id).is_restricted

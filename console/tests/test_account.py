@@ -157,11 +157,14 @@ def test_the_first_steps_step_back_once_all_are_done(browser: Client, tenant: Te
     ],
 )
 def test_home_does_not_say_active_alone_while_payment_is_overdue(
-    browser: Client, tenant: Tenant, changes: dict[str, Any], words: str
+    browser: Client, tenant: Tenant, settings: Settings, changes: dict[str, Any], words: str
 ) -> None:
+    settings.BILLING_ENABLED = True
     assert words not in browser.get("/console").content.decode()
     Tenant.objects.filter(pk=tenant.pk).update(**changes)
     assert words in browser.get("/console").content.decode()
+    settings.BILLING_ENABLED = False
+    assert "no new numbers" not in browser.get("/console").content.decode()
 
 
 def test_the_console_and_the_api_share_one_count_of_failures(person: User) -> None:
