@@ -130,11 +130,15 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         return self.filter(app_id=app_id)
 
     def closed(self) -> Self:
-        """The tenants whose accounts were closed (`manage.py close_tenant`), as the audit log says."""
+        """The tenants whose accounts were closed (`manage.py close_tenant`), as the audit log says. They stay
+        suspended, so the entries of other tenants are not read.
+        """
         ends = AuditEntry.objects.filter(
             tenant_id=OuterRef("pk"), action__in=("tenant.close", "tenant.reinstate")
         )
-        return self.alias(end=Subquery(ends.order_by("-id").values("action")[:1])).filter(end="tenant.close")
+        suspended = self.filter(status=Tenant.Status.SUSPENDED)
+        end = Subquery(ends.order_by("-id").values("action")[:1])
+        return suspended.alias(end=end).filter(end="tenant.close")
 
     def sandboxes(self) -> Self:
         """The sandbox tenants that a platform can use, of which it may have a limited number."""
