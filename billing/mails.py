@@ -52,7 +52,7 @@ def send_invoices(at: datetime) -> int:
             "invoice",
             invoice.number,
             at,
-            lambda: _invoice_issued(invoice, _pdf(invoice)),
+            lambda: _invoice_issued(invoice, lambda: _pdf(invoice)),
         )
 
     return each(invoices.order_by("id"), send, step="invoice_mails")
@@ -70,7 +70,7 @@ def send_credit_notes(at: datetime) -> int:
             "credit_note",
             note.number,
             at,
-            lambda: _credit_note_issued(note, _pdf(note)),
+            lambda: _credit_note_issued(note, lambda: _pdf(note)),
         )
 
     return each(notes.order_by("id"), send, step="credit_note_mails")
@@ -101,7 +101,7 @@ def send_again(invoice: Invoice, *, actor_user_id: int | None = None) -> None:
         raise Conflict("An invoice is not valid before its registration.")
     attachment = _pdf(invoice)
     with transaction.atomic():
-        _invoice_issued(invoice, attachment)
+        _invoice_issued(invoice, lambda: attachment)
         corrections.record(invoice, "billing.sent_again", actor_user_id)
 
 
@@ -109,7 +109,7 @@ def _pdf(document: Invoice | CreditNote) -> Attachment:
     return Attachment(documents.file_name(document.number), "application/pdf", documents.pdf(document))
 
 
-def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
+def _invoice_issued(invoice: Invoice, pdf: Callable[[], Attachment]) -> None:
     """Send the month's invoice. The mail says whether the amount will be debited, or the business must pay it."""
     mandate = Mandate.objects.for_tenant(invoice.tenant_id).filter(status=Mandate.Status.ACTIVE).first()
     due = invoice.amount_due_paise
@@ -125,7 +125,7 @@ def _invoice_issued(invoice: Invoice, pdf: Attachment) -> None:
     )
 
 
-def _credit_note_issued(note: CreditNote, pdf: Attachment) -> None:
+def _credit_note_issued(note: CreditNote, pdf: Callable[[], Attachment]) -> None:
     """Send a credit note, with the amount still due."""
     _send(
         note.invoice.tenant,
@@ -348,8 +348,12 @@ def _facts(invoice: Invoice) -> dict[str, Any]:
     }
 
 
-def _send(tenant: Tenant, template: str, context: dict[str, Any], *attachments: Attachment) -> None:
+def _send(
+    tenant: Tenant, template: str, context: dict[str, Any], *attachments: Callable[[], Attachment]
+) -> None:
+    """Queue a mail. The attachments are made only if there is an address. Raises NoAddress."""
     to = buyers.email_of(tenant)
     if not to:
         raise NoAddress
-    mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=attachments)
+    made = [attachment() for attachment in attachments]
+    mail.send(to=to, template=template, context={"tenant": tenant, **context}, attachments=made)

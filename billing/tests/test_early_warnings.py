@@ -193,11 +193,15 @@ def test_a_reminder_says_how_many_days_are_left(invoice: Invoice, days: float, w
     assert words in OutboundMail.objects.latest("id").text
 
 
-def test_a_mail_without_an_address_waits_for_one(payer: Tenant) -> None:
+def test_a_mail_without_an_address_waits_for_one(payer: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     Tenant.objects.update(billing_email=None, contact_email=None)
     connected(payer, "1", (ist(2026, 11, 3), None))
-    for at in (FIRST_OF_DECEMBER, ist(2026, 12, 9, 12)):
-        run(at)
+    typeset: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "render_pdf", typeset.append)
+        for at in (FIRST_OF_DECEMBER, ist(2026, 12, 9, 12)):
+            run(at)
+    assert typeset == [], "each run would do so again"
     assert not BillingMail.objects.exists()
     assert only_invoice(payer).reminders_sent == 0
     with pytest.raises(Conflict, match="no address"):
