@@ -362,6 +362,21 @@ def test_every_action_has_a_test_of_its_entry() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("former", "current", "before", "after"),
+    [
+        ({"url": "a", "kind": "http"}, {"url": "b", "kind": "http"}, {"url": "a"}, {"url": "b"}),
+        ({"url": "a", "filter": "x"}, {"url": "a"}, {"filter": "x"}, {"filter": None}),
+        ({}, {"filter": "x"}, {"filter": None}, {"filter": "x"}),
+    ],
+)
+def test_an_entry_has_what_changed_was_added_and_was_removed(
+    former: Fields, current: Fields, before: Fields, after: Fields
+) -> None:
+    assert audit.difference(former, current) == {"before": before, "after": after}
+    assert audit.difference(current, current) == {}
+
+
 def test_operators_and_the_gateway_leave_an_entry_too(tenant: Tenant) -> None:
     endpoint = endpoint_of(tenant, status="active")
     recorder.disable({endpoint.pk: recorder.Disabling("gone", 0)})

@@ -6,6 +6,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -208,6 +209,18 @@ def test_a_slow_server_is_given_up_in_time_and_holds_no_connection_meanwhile(
         assert waiting.result(30)["status"] == 504
     going_on.set()
     assert api.get(path_of(hosted.number)).json()["last_error"] == "timeout"
+
+
+def test_data_requests_of_a_number_whose_places_are_taken_are_refused(
+    hosted: Hosted, front: FrontClient, receiver: Receiver
+) -> None:
+    number = hosted.number
+    with ExitStack() as taken:
+        for _ in range(100):
+            taken.enter_context(exchange.exchanges.held(number.tenant_id, number.phone_number_id))
+        assert send(hosted, front, ASKED).status_code == 429
+        assert receiver.received == []
+    assert send(hosted, front, ASKED).status_code == 200
 
 
 def test_addresses_that_are_not_public_are_not_called(
