@@ -81,7 +81,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 
 pytest_plugins = [
-    *("tests.watched", "tests.owned_rows", "tests.locked_rows", "tests.private_logs"),
+    *("tests.watched", "tests.owned_rows", "tests.locked_rows", "tests.local_settings", "tests.private_logs"),
     *("tests.fixtures", "tests.browsers", "tests.receiver", "tests.collector", "tests.simulated"),
 ]
 

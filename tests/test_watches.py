@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import structlog
+from django.db import connection, transaction
 
 from tenants.models import Tenant
 from tests.locked_rows import WITHOUT_ITS_LOCK
@@ -93,4 +94,19 @@ def test_a_line_has_no_credential_and_no_phone_number(private: str, is_found: bo
     found.clear()
     logging.getLogger("urllib4").warning("no route to %s", private)
     assert bool(found) is is_found
+    found.clear()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("statement", ["SET LOCAL lock_timeout = '1s'", "SELECT pg_advisory_xact_lock(1)"])
+def test_a_setting_or_lock_of_a_transaction_needs_one(statement: str) -> None:
+    run = ours(
+        "webhooks/setting.py",
+        "def ours(connection, statement):\n with connection.cursor() as cursor: cursor.execute(statement)",
+    )
+    with transaction.atomic():
+        run(connection, statement)
+    assert found == []
+    run(connection, statement)
+    assert found == [f"webhooks/setting.py:ours begins no transaction for: {statement}"]
     found.clear()

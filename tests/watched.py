@@ -1,4 +1,4 @@
-"""What the watches share that read what our code does in every test (`owned_rows.py`, `locked_rows.py`)."""
+"""What the watches share that read what our code does in every test: `owned_rows.py`, `locked_rows.py` and others."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = f"{ROOT}/"
-SHARED = ("gateway/database/", "gateway/api/pagination.py", "tests/locked_rows.py", "tests/owned_rows.py")
+_WATCHES = tuple(f"tests/{name}.py" for name in ("locked_rows", "owned_rows", "local_settings"))
+SHARED = ("gateway/database/", "gateway/api/pagination.py", *_WATCHES)
 """Code that runs the statements of its callers."""
 _OF_TESTS = re.compile(r"(^|/)(tests|benchmarks|conftest)(/|\.py)")
 
