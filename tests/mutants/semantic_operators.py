@@ -45,6 +45,8 @@ _UNUSED = m.SimpleStatementLine(
 _DESCRIBING = {
     *("property", "cached_property", "classmethod", "staticmethod", "abstractmethod", "contextmanager"),
     *(
+        "cache",
+        "lru_cache",
         "asynccontextmanager",
         "extend_schema",
         "extend_schema_field",
@@ -54,7 +56,7 @@ _DESCRIBING = {
         "override",
     ),
 }
-"""Decorators without which a function cannot be called, or that only describe it."""
+"""Decorators without which a function cannot be called, and those that only describe it or make it faster."""
 _SQL = re.compile(r"\b(?:SELECT|UPDATE|DELETE FROM|WHERE|JOIN|AND)\b")
 _END_OF_CONDITION = r"(?=\s+(?:AND|OR|ORDER|GROUP|LIMIT|FOR|RETURNING|WINDOW|UNION)\b|\s*\)|\s*\n|\s*[\"'])"
 _CONDITION = r"(?:[^()\n\"']|'[^'\n]*'|\((?:[^()\n]|\([^()\n]*\))*\))+?"
