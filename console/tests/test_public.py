@@ -59,6 +59,20 @@ def test_the_texts_are_the_operators(name: str, settings: Settings, tmp_path: Pa
     assert "{{" not in page
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/terms", "/privacy", "/errors/131047", "/robots.txt", "/sitemap.xml", "/outbox"),
+        *("/.well-known/security.txt", "/packages/simple/whabuzz/"),
+        *("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource"),
+    ],
+)
+def test_public_pages_can_only_be_read(path: str) -> None:
+    client = Client(enforce_csrf_checks=False)
+    assert client.head(path).status_code != 405
+    assert client.post(path).status_code == 405
+
+
 def test_a_sign_up_keeps_which_texts_it_agreed_to(settings: Settings, tmp_path: Path) -> None:
     settings.TEXTS_DIR = str(tmp_path)
     own = {"terms": "Pay.", "privacy": "We keep your name."}
