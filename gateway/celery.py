@@ -57,7 +57,7 @@ class ServiceTask(Task):  # type: ignore[type-arg] # generic only in its stubs
                 log.info("long_task", task=self.name, seconds=round(seconds, 1))
 
 
-broker.leave_replicas()
+broker.adapt()
 app = Celery("gateway", task_cls=ServiceTask, loader="gateway.celery:Loader")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from tests.watched import found, frames, is_excepted, place
 
-_IS_LOCAL = re.compile(r"\bSET LOCAL\b|\bset_config\([^)]*, true\)|\bpg_(?:try_)?advisory_xact_lock\b")
+_IS_LOCAL = re.compile(r"\bSET LOCAL\b|\bset_config\([^)]*, true\)|\bpg_advisory_xact_lock\b")
 
 
 def _watch(cursor: Any) -> None:

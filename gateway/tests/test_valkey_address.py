@@ -1,6 +1,7 @@
 """Addresses of Valkey, and Sentinels that name another primary when the first primary dies."""
 
 import asyncio
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -76,6 +77,20 @@ def test_a_client_of_an_event_loop_leaves_it(switched_over: str) -> None:
             await client.aclose()
 
     assert asyncio.run(write())
+
+
+def test_a_channel_whose_connection_is_gone_closes_with_an_error_of_the_connection() -> None:
+    """With another error, a Celery worker ends that loses Valkey while a message is unacknowledged."""
+    broker, options = address.celery_broker(os.environ["REDIS_URL"])
+    with kombu.Connection(broker, transport_options=options) as connection:
+        channel: Any = connection.default_channel
+        client, channel.connection.client = channel.connection.client, None
+        try:
+            channel._pool = channel._async_pool = None
+            with pytest.raises(connection.connection_errors):
+                channel._create_client().ping()
+        finally:
+            channel.connection.client = client
 
 
 def test_celery_leaves_it(switched_over: str) -> None:
