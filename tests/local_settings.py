@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.backends.utils import CursorWrapper
 
-from tests.watched import found, frames, is_excepted, place
+from tests.watched import caller, found, is_excepted
 
 _IS_LOCAL = re.compile(r"\bSET LOCAL\b|\bset_config\([^)]*, true\)|\bpg_advisory_xact_lock\b")
 
@@ -20,7 +20,7 @@ def _watch(cursor: Any) -> None:
 
     def watched(self: Any, statement: Any, *args: Any, **options: Any) -> Any:
         if isinstance(statement, str) and _IS_LOCAL.search(statement) and not _has_begun(self.db):
-            function = next(filter(None, (place(each.f_code) for each in frames(sys._getframe(1)))), "")
+            function = caller(sys._getframe(1))
             if function and not is_excepted(function, ()):
                 found.append(f"{function} begins no transaction for: {statement}")
         return execute(self, statement, *args, **options)

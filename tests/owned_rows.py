@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from django.apps import apps
 
-from tests.watched import found, frames, is_excepted, place
+from tests.watched import caller, found, frames, is_excepted
 
 OF_STAFF = re.compile(r"(^|/)(admin|staff|management)(_\w+)?(/|\.py)")
 CALLS_OF_STAFF = ("/admin", "/v1/admin", "/metrics", "/readyz")
@@ -155,7 +155,7 @@ def unowned(statement: str) -> str:
     if not what:
         return ""
     frame = sys._getframe(2)
-    function = next(filter(None, (place(each.f_code) for each in frames(frame))), "")
+    function = caller(frame)
     if _may_cover_several(function) or (what == "tenant" and not _is_call_of_tenant(frame)):
         return ""
     return f"{function} names no {what}: {statement}"

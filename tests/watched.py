@@ -34,6 +34,11 @@ def frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def caller(frame: FrameType) -> str:
+    """Our function that made a call: the innermost from a frame on. Empty without one."""
+    return next(filter(None, (place(each.f_code) for each in frames(frame))), "")
+
+
 @cache
 def place(code: CodeType) -> str:
     """The file and name of a function of ours. Empty for other functions, and for those of `SHARED`."""

@@ -596,15 +596,9 @@ def test_a_template_reads_as_the_customer_reads_it(
     tenant: Tenant, browser: Client, here: PhoneNumber
 ) -> None:
     _template(tenant, here)
-    template = {
-        "name": "order_update",
-        "language": {"code": "en"},
-        "components": [{"type": "body", "parameters": [{"type": "text", "text": "SS-1042"}]}],
-    }
-    outbound(tenant, body={"type": "template", "template": template})
+    _send_template(tenant)
     assert "Your order SS-1042 is on its way." in text(browser, THREAD)
-    template["name"] = "gone"
-    outbound(tenant, body={"type": "template", "template": template})
+    _send_template(tenant, name="gone")
     assert "Template gone" in text(browser, THREAD)
 
 
@@ -615,12 +609,7 @@ def test_a_deleted_template_of_the_same_name_does_not_change_the_text(
     _template(tenant, here)
     gone = {"components": [{"type": "BODY", "text": "Of another year."}]}
     _template(tenant, here, template_id="1235", document=orjson.dumps(gone).decode(), deleted_at=now())
-    template = {
-        "name": "order_update",
-        "language": {"code": "en"},
-        "components": [{"type": "body", "parameters": [{"type": "text", "text": "SS-1042"}]}],
-    }
-    outbound(tenant, body={"type": "template", "template": template})
+    _send_template(tenant)
     assert "Your order SS-1042 is on its way." in text(browser, THREAD)
     MessageTemplate.objects.filter(template_id="1234").update(deleted_at=now() - timedelta(days=1))
     assert "Of another year." in text(browser, THREAD)
@@ -673,6 +662,15 @@ def test_a_status_of_the_last_message_changes_the_parts(
         [seen] = re.findall(re.escape(part) + r"\?seen=(\w+)", content)
         status(tenant, wamid, "delivered" if page == THREAD else "read")
         assert browser.get(f"{part}?seen={seen}").status_code == 200
+
+
+def _send_template(tenant: Tenant, name: str = "order_update") -> None:
+    template = {
+        "name": name,
+        "language": {"code": "en"},
+        "components": [{"type": "body", "parameters": [{"type": "text", "text": "SS-1042"}]}],
+    }
+    outbound(tenant, body={"type": "template", "template": template})
 
 
 def _template(tenant: Tenant, number: PhoneNumber, **values: Any) -> MessageTemplate:

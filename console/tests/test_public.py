@@ -68,7 +68,7 @@ def test_the_texts_are_the_operators(name: str, settings: Settings, tmp_path: Pa
     ],
 )
 def test_public_pages_can_only_be_read(path: str) -> None:
-    client = Client(enforce_csrf_checks=False)
+    client = Client()
     assert client.head(path).status_code != 405
     assert client.post(path).status_code == 405
 

@@ -17,7 +17,7 @@ from whabuzz.cli.send import phone_number_of, template_of
 
 _ADDRESS = re.compile(r"\+?\d{7,15}")
 _LONGEST_WITHOUT_COUNTRY = 10
-"""WhatsApp adds the sending number's country code to so many digits without `+`, also if they have a country code."""
+"""Without `+`, WhatsApp takes this many digits for a national number, and adds the sending number's country code."""
 _BREAKS = re.compile(r"[\n\r\t]| {5}")
 """What WhatsApp refuses in a value for a template."""
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
