@@ -13,7 +13,7 @@ from gateway.clock import now
 from tenants.models import Tenant
 from tests.fixtures import Api
 from tests.receiver import Received, Receiver
-from webhooks.delivery import dispatcher
+from webhooks.delivery import dispatcher, ordering
 from webhooks.delivery.caps import Room
 from webhooks.delivery.claim_statements import Claimed, claim
 from webhooks.models import Delivery, Endpoint
@@ -117,11 +117,17 @@ def test_a_dispatcher_that_stops_releases_what_waits_for_its_slot(
         return web.Response()
 
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
-    paced(api, receiver, 1)
+    monkeypatch.setattr(ordering, "AHEAD_SECONDS", 60.0)
+    endpoint = paced(api, receiver, 1, "/paced")
+    api.post("/v1/webhooks", {"url": f"{receiver.url}/free"})
+    slot = now() + timedelta(seconds=30)
+    Endpoint.objects.filter(pk=endpoint.pk).update(paced_until=slot)
     receiver.answer = stop
-    publish_many(tenant, 2)
+    publish_one(tenant, "k0")
     dispatcher.run()
-    assert len(receiver.received) == 1
+    assert [got.path for got in receiver.received] == ["/hook/free"]
+    endpoint.refresh_from_db()
+    assert endpoint.paced_until == slot + timedelta(seconds=1), "the other delivery was claimed for its slot"
     (waiting,) = Delivery.objects.exclude(status="delivered")
     assert (waiting.attempts, waiting.leased_until) == (0, None)
     assert waiting.next_attempt_at is not None
