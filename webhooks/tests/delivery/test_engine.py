@@ -31,6 +31,7 @@ from tests.receiver import Received, Receiver
 from webhooks import wake_up
 from webhooks.delivery import caps, dispatcher
 from webhooks.delivery.caps import Room
+from webhooks.delivery.claimer import DeliveryRate
 from webhooks.models import Delivery, Endpoint
 from webhooks.requests import signed_request
 from webhooks.tests.delivering import publish_one
@@ -184,8 +185,11 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
 ) -> None:
     settings.DELIVERY_CONCURRENCY = 1
     monkeypatch.setattr(dispatcher, "TENANT_SHARE", 2)
-    # No other sender replaces the waiting one.
+    # One delivery is under way, and one waits for its turn, so that there is something to release: no other sender
+    # replaces the waiting one, and nothing is handed over, which would be released before.
     monkeypatch.setattr(caps, "SLOW_FACTOR", 0)
+    monkeypatch.setattr(DeliveryRate, "ahead", lambda self: 1)
+    monkeypatch.setattr(wake_up, "soon", lambda _fresh: None)
     monkeypatch.setattr(dispatcher, "_stopping", threading.Event())
     released = "OLD.leased_until IS NOT NULL AND NEW.leased_until IS NULL AND NEW.status = 'pending'"
     for number in range(6):
@@ -193,9 +197,6 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
     with read_only_for(1, "UPDATE ON webhook_deliveries", when=released) as count:
 
         async def stop(request: Received) -> web.Response:
-            # A delivery must wait for its turn, so that there is something to release.
-            while await asyncio.to_thread(in_thread, leased) < 2:
-                await asyncio.sleep(0.01)
             dispatcher.stop()
             while await asyncio.to_thread(in_thread, count) < 1:
                 await asyncio.sleep(0.01)
@@ -203,7 +204,8 @@ def test_a_stopping_worker_ends_well_when_it_can_release_nothing(
 
         receiver.answer = stop
         dispatcher.run()
-        assert Delivery.objects.filter(status="delivered").count() == len(receiver.received)
+        assert Delivery.objects.filter(status="delivered").count() == len(receiver.received) == 1
+        assert leased() == 1, "what could not be released is left to its lease"
 
 
 def leased() -> int:
