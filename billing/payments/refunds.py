@@ -5,11 +5,12 @@ receipt when an answer is lost. So nothing is refunded twice. The invoice's amou
 refunds at the provider (`attempts.py`), which include refunds on the provider's dashboard.
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
-from django.db import IntegrityError, transaction
+from django.db import Error, IntegrityError, transaction
 
 from billing import ledger, restriction
 from billing.error_isolation import each
@@ -43,8 +44,8 @@ def pay_back(
     """Refund the tenant's balance from a captured attempt, in part or in full.
 
     Raises InvalidRequest for more than the balance or the amount that the attempt collected. Raises Conflict for an
-    attempt that was not made at the provider or has a refund in flight. When the provider does not answer, the refund
-    is `unknown` and the billing run checks it again.
+    attempt that was not made at the provider or has a refund in flight. When the provider does not answer, or an error
+    follows its answer, the refund stays in flight and the billing run checks it again.
     """
     with ledger.locked_attempt(attempt_id) as (invoice, attempt):
         if (
@@ -60,11 +61,15 @@ def pay_back(
         refund = _insert(attempt, amount_paise, at, actor_user_id)
         paid = {"refund": refund.public_id, "attempt": attempt.public_id, "amount_paise": amount_paise}
         corrections.record(invoice, "billing.refund", actor_user_id, **paid)
+    # The stored refund may be paid from now on. So no error may look to the caller as if nothing was done.
     try:
         refresh(refund.id, at)
     except ProviderUnreachable as error:
         log.warning("refund_waits", refund_id=refund.public_id, error=error.code)
-    refund.refresh_from_db()
+    except Exception:
+        log.exception("refund_waits", refund_id=refund.public_id)
+    with suppress(Error):
+        refund.refresh_from_db()
     return refund
 
 

@@ -8,10 +8,22 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
+from pytest_django import Settings
 
 from billing import ledger, restriction, usage
+from billing.admin import second_person
+from billing.admin.money_acts import carry_out
 from billing.invoices import issuing
-from billing.models import Invoice, Mandate, PaymentAttempt, ProviderEvent, ProviderTrouble, Refund
+from billing.models import (
+    Invoice,
+    Mandate,
+    PaymentAttempt,
+    ProviderEvent,
+    ProviderTrouble,
+    Refund,
+    StaffAct,
+)
 from billing.payments import attempts, bank_transfers, debits, refunds
 from billing.payments.provider import Payment, ProviderRefused, ProviderUnreachable, RefundState
 from billing.payments.razorpay import Razorpay
@@ -342,6 +354,42 @@ def test_a_payment_goes_back_the_way_it_came(
     if not by_provider:
         with pytest.raises(Conflict, match="that the provider collected"):
             refunds.pay_back(attempt_id=paid.id, amount_paise=100, at=AT)
+
+
+@pytest.mark.parametrize(
+    "error", [ProviderRefused(provider_code="BAD", reason=None, text="Read later"), OperationalError()]
+)
+def test_a_refund_that_was_sent_out_is_done_whatever_fails_afterwards(
+    invoice: Invoice, settings: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Otherwise the act of staff would wait again, and its next approval would pay a second time."""
+    paid = attempt_of(invoice, "autopay", "processing")
+    captured(paid, 60_000)
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    accepted = RefundState("rfnd_1", "rfnd_1", "processed")
+    monkeypatch.setattr(Razorpay, "refunds_of", lambda *_: [])
+    monkeypatch.setattr(Razorpay, "refund", lambda *_, **__: accepted)
+    monkeypatch.setattr(attempts, "refresh", fails)
+    settings.BILLING_SECOND_PERSON_RUPEES = 1
+    second_person.act(
+        carry_out,
+        act="refund",
+        target_id=paid.id,
+        tenant_id=invoice.tenant_id,
+        values={"amount_paise": 500},
+        amount_paise=500,
+        at=AT,
+        actor_user_id=1,
+    )
+    act = StaffAct.objects.get()
+    second_person.approve(act.pk, carry_out, at=AT, actor_user_id=2)
+    with pytest.raises(Conflict):
+        second_person.approve(act.pk, carry_out, at=AT, actor_user_id=2)
+    act.refresh_from_db()
+    assert (act.status, Refund.objects.get().status) == ("done", "processing")
 
 
 def test_a_refund_that_the_provider_refuses_is_over_and_says_why(
