@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from billing import ledger, restriction
-from billing.models import Invoice, PaymentAttempt
+from billing.models import Invoice
 from billing.payments import payment_links
 from gateway.api.errors import Conflict
 from tenants import audit
@@ -17,13 +17,14 @@ from tenants import audit
 def correcting(invoice_id: UUID, at: datetime) -> Iterator[Invoice]:
     """Lock an invoice within its tenant's ledger. At the end, the tenant's balance and restriction are updated.
 
-    Raises Conflict while a payment of the invoice is in flight, and ProviderUnreachable when its link cannot be ended.
+    Raises Conflict while a payment of the invoice, or of all invoices of its tenant, is in flight. Raises
+    ProviderUnreachable when the link cannot be ended.
     """
     invoice = Invoice.objects.get(pk=invoice_id)
     payment_links.end_link(invoice=invoice, at=at)
     with ledger.account(invoice.tenant_id):
         invoice = ledger.locked(invoice_id)
-        if PaymentAttempt.objects.filter(invoice=invoice, status__in=PaymentAttempt.IN_FLIGHT).exists():
+        if payment_links.in_flight(invoice).exists():
             raise Conflict("A payment of this invoice is in flight: wait for its result.")
         yield invoice
         restriction.use_balance(invoice.tenant_id, at)

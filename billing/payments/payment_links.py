@@ -113,6 +113,8 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
         with transaction.atomic():
             invoice = Invoice.objects.select_for_update(of=("self",)).get(pk=invoice.pk)
             attempt = _live_link(invoice)
+            if begun := _begun_elsewhere(invoice, of_all).first():
+                raise InvoiceNotPayable(details={"status": invoice.status, "in_flight": begun.public_id})
             if attempt is None:
                 _require_link_left(invoice, at)
                 attempt = attempts.insert(
@@ -140,12 +142,28 @@ def _link(invoice: Invoice, at: datetime, return_url: str | None, of_all: int = 
     return attempt
 
 
+def _begun_elsewhere(invoice: Invoice, of_all: int) -> QuerySet[PaymentAttempt]:
+    """Links of other invoices that ended during a payment, which may still pay this invoice, or with `of_all` one of
+    the invoices that a tenant can pay now.
+    """
+    covers = Q(pays_all=True) | Q(invoice__status__in=Invoice.UNPAID) if of_all else Q(pays_all=True)
+    begun = PaymentAttempt.objects.filter(
+        covers, kind=Kind.LINK, status=Status.PROCESSING, invoice__tenant_id=invoice.tenant_id
+    )
+    return begun.exclude(invoice=invoice)
+
+
+def in_flight(invoice: Invoice) -> QuerySet[PaymentAttempt]:
+    """The attempts in flight that may pay an invoice: its own, and one for all invoices of its tenant."""
+    of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
+    return PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all, status__in=_LIVE)
+
+
 def end_link(*, invoice: Invoice, at: datetime) -> None:
     """End the live link of an invoice and the tenant's link for all invoices, so that the invoice's amount may change.
     Records a payment that was made before the link ended.
     """
-    of_all = Q(pays_all=True, invoice__tenant_id=invoice.tenant_id)
-    _end(PaymentAttempt.objects.filter(Q(invoice=invoice) | of_all), at)
+    _end(in_flight(invoice), at)
 
 
 def _end(attempts_of: QuerySet[PaymentAttempt], at: datetime) -> None:

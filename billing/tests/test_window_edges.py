@@ -23,7 +23,15 @@ from billing.models import (
     ProviderEvent,
     Refund,
 )
-from billing.payments import attempts, debits, mandates, payment_links, provider_notices, refunds
+from billing.payments import (
+    attempts,
+    bank_transfers,
+    debits,
+    mandates,
+    payment_links,
+    provider_notices,
+    refunds,
+)
 from billing.payments.provider import (
     Link,
     MandateState,
@@ -475,6 +483,46 @@ def test_a_link_that_ended_during_its_payment_waits_for_the_result(
         payment_links.pay_now(invoice=invoice, at=FIRST_OF_DECEMBER)
     assert around(FIRST_OF_DECEMBER + timedelta(hours=30), status) == ["processing", "failed"]
     assert PaymentAttempt.objects.get().provider_order_id == "order_1", "its notices name the order"
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+def test_no_other_payment_is_asked_for_what_a_begun_payment_may_still_pay(
+    payer: Tenant, monkeypatch: pytest.MonkeyPatch, of_all: bool
+) -> None:
+    """Of two invoices the first has a payment of both, or the second one of its own."""
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    at = ist(2027, 1, 1, 0, 15)
+    for month in (FIRST_OF_DECEMBER, at):
+        assert (usage.take_snapshots(month), issuing.issue_due(month)) == (1, 1)
+    first, second = Invoice.objects.order_by("id")
+    begun = late_attempt(
+        first if of_all else second,
+        "begun",
+        kind="link",
+        status="created",
+        pays_all=of_all,
+        provider_link_id="plink_1",
+        created_at=at,
+    )
+    link = Link(
+        "plink_1", "https://rzp.example/l", "ended", [Payment("pay_1", "processing", 59_000)], "order"
+    )
+    monkeypatch.setattr(Razorpay, "link", lambda *_: link)
+    monkeypatch.setattr(Razorpay, "cancel_link", lambda *_: None)
+    made = Link("plink_2", "https://rzp.example/2", "live")
+    monkeypatch.setattr(Razorpay, "create_link", lambda *_, **__: made)
+
+    def pay(at: datetime) -> str | None:
+        if of_all:
+            return payment_links.pay_now(invoice=second, at=at).payment_url
+        return payment_links.pay_all(tenant_id=payer.id, at=at).payment_url
+
+    with pytest.raises(payment_links.InvoiceNotPayable) as refused:
+        pay(at)
+    assert (refused.value.details or {})["in_flight"] == begun.public_id
+    with pytest.raises(Conflict, match="in flight"):
+        bank_transfers.record(invoice_id=second.id, amount_paise=59_000, reference="U1", at=at)
+    assert pay(at + timedelta(hours=30)) == "https://rzp.example/2", "an abandoned payment"
 
 
 def test_a_link_is_replaced_once_its_24_hours_are_over(invoice: Invoice, provider: RunningSimulator) -> None:
