@@ -12,7 +12,15 @@ import structlog
 from billing import mails, restriction, usage
 from billing.error_isolation import SomeFailed
 from billing.invoices import issuing
-from billing.payments import attempts, debits, mandates, provider_notices, refunds, settlements
+from billing.payments import (
+    attempts,
+    bank_transfers,
+    debits,
+    mandates,
+    provider_notices,
+    refunds,
+    settlements,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +33,7 @@ STEPS: dict[str, Callable[[datetime], int]] = {
     "notices": provider_notices.apply_waiting,
     "looked_up": attempts.reconcile,
     "refunds": refunds.reconcile,
+    "deductions": bank_transfers.follow_declarations,
     "debits": debits.charge_due,
     "settlements": settlements.reconcile,
     "mandates": mandates.reconcile,

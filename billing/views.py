@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from billing import buyers, tenant_overview
 from billing.invoices import documents
-from billing.models import CREDIT_NOTE, INVOICE, BillingProfile, BillingSnapshot, CreditNote, Invoice
+from billing.models import CREDIT_NOTE, INVOICE, BillingSnapshot, CreditNote, Invoice
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.serializers import (
     AdminBillingOut,
@@ -92,16 +92,13 @@ class BillingView(BillingViewSet):
     def update_profile(self, request: Request) -> Response:
         changes = checked(ProfileIn(data=request.data))
         tenant, caller = tenant_of(request), caller_of(request)
-        known = BillingProfile.objects.filter(pk=tenant.id)
-        declared = known.values_list("tds_percent", flat=True).first() or 0
         profile = buyers.change(
             tenant_id=tenant.id,
             changes=changes,
             actor_user_id=caller.user_id,
             acting_key_id=caller.key_id,
         )
-        if profile.tds_percent != declared:
-            bank_transfers.follow_declaration(tenant.id, now())
+        bank_transfers.follow_declaration(tenant.id, now())
         return Response(ProfileOut(profile).data)
 
     @extend_schema(

@@ -202,10 +202,8 @@ def profile(request: HttpRequest, visit: Visit) -> HttpResponse:
     form = ProfileForm(request.POST or None, stored=stored)
     if request.method == "POST" and form.is_valid():
         try:
-            before = stored.tds_percent
-            changed = form.save(visit.tenant, visit.user.pk)
-            if changed.tds_percent != before:
-                bank_transfers.follow_declaration(visit.tenant.id, now())
+            form.save(visit.tenant, visit.user.pk)
+            bank_transfers.follow_declaration(visit.tenant.id, now())
         except InvalidRequest as error:
             for name, problem in (error.details or {})["fields"].items():
                 form.add_error(name, problem)

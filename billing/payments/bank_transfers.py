@@ -1,14 +1,16 @@
 """Bank transfers, tax deducted at source and write-offs. Staff record them, with an audit entry."""
 
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import Sum
+from django.db.models import Exists, OuterRef, Q, Sum
 
 from billing import ledger, restriction
-from billing.models import BankTransfer, BillingProfile, Invoice, PaymentAttempt, StaffAct
-from billing.payments import attempts, corrections
+from billing.error_isolation import each
+from billing.models import BankTransfer, BillingProfile, Invoice, InvoiceQuerySet, PaymentAttempt, StaffAct
+from billing.payments import attempts, corrections, payment_links
 from billing.payments.corrections import correcting
 from billing.payments.provider import ProviderRefused, ProviderUnreachable
 from billing.pricing.money import rounded_share, rupees
@@ -103,27 +105,65 @@ def deduct_declared(invoice: Invoice, percent: int, at: datetime) -> None:
     deduction never exceeds the amount due. If the invoice or the invoice that it replaced has a certificate, nothing
     changes. Exports have no deduction.
     """
+    deduct(invoice, _declared_paise(invoice, percent), at)
+
+
+def _declared_paise(invoice: Invoice, percent: int) -> int:
+    """The tax that an invoice has deducted at a declared rate."""
     certified = _is_certified(invoice) or (invoice.replaces and _is_certified(invoice.replaces))
-    if not certified and invoice.supply_type != "export":
-        most = invoice.tds_paise + max(0, ledger.open_paise(invoice))
-        deduct(invoice, min(_share(invoice, percent), most), at)
+    deducted = invoice.tds_paise
+    if certified or invoice.supply_type == "export":
+        return deducted
+    return min(_share(invoice, percent), deducted + max(0, ledger.open_paise(invoice)))
 
 
 def follow_declaration(tenant_id: UUID, at: datetime) -> None:
     """Adjust the unpaid invoices of a tenant to its declared TDS rate. Skips an invoice whose deduction staff recorded,
-    an invoice with a payment in flight, and one with a link that cannot be ended.
+    an invoice with a payment in flight, and one with a link that cannot be ended. The billing run continues with these.
     """
-    percent = BillingProfile.objects.values_list("tds_percent", flat=True).get(pk=tenant_id)
-    recorded = StaffAct.objects.filter(tenant_id=tenant_id, act="tds", status=StaffAct.Status.DONE)
-    unpaid_invoices = (
-        Invoice.objects.for_tenant(tenant_id).unpaid().exclude(pk__in=recorded.values("target_id"))
+    for invoice_id in _behind(Invoice.objects.for_tenant(tenant_id)):
+        with suppress(ProviderUnreachable):
+            _follow(invoice_id, at)
+
+
+def follow_declarations(at: datetime) -> int:
+    """Adjust the unpaid invoices of all tenants to the declared TDS rates, where that was not possible before. Returns
+    how many were adjusted.
+    """
+    return each(_behind(Invoice.objects.all()), lambda invoice_id: _follow(invoice_id, at), step="deductions")
+
+
+def _behind(invoices: InvoiceQuerySet) -> list[UUID]:
+    """The unpaid invoices whose deduction differs from the rate that their buyer declared. Without invoices whose
+    deduction staff record, or that have a payment in flight.
+    """
+    recorded = StaffAct.objects.filter(
+        tenant_id=OuterRef("tenant_id"),
+        target_id=OuterRef("pk"),
+        act="tds",
+        status__in=(StaffAct.Status.BEGUN, StaffAct.Status.DONE),
     )
-    for unpaid in unpaid_invoices.order_by("id"):
-        try:
-            with correcting(unpaid.pk, at) as invoice:
-                deduct_declared(invoice, percent, at)
-        except (Conflict, ProviderUnreachable, ProviderRefused):
-            continue
+    deducted = PaymentAttempt.objects.filter(invoice=OuterRef("pk"), kind=PaymentAttempt.Kind.TDS)
+    may_differ = Q(tenant__billing_profile__tds_percent__gt=0) | Exists(deducted)
+    rows = invoices.unpaid().filter(may_differ, ~Exists(recorded), tenant__billing_profile__isnull=False)
+    begun = PaymentAttempt.Status.PROCESSING
+    return [
+        invoice.pk
+        for invoice in rows.select_related("tenant__billing_profile", "replaces").order_by("id")
+        if _declared_paise(invoice, invoice.tenant.billing_profile.tds_percent) != invoice.tds_paise
+        and not payment_links.in_flight(invoice).filter(status=begun).exists()
+    ]
+
+
+def _follow(invoice_id: UUID, at: datetime) -> bool:
+    """Adjust an invoice to the declared rate. Returns whether that was possible. Raises ProviderUnreachable."""
+    percent = BillingProfile.objects.filter(tenant__invoices=invoice_id).values_list("tds_percent", flat=True)
+    try:
+        with correcting(invoice_id, at) as invoice:
+            deduct_declared(invoice, percent.get(), at)
+    except (Conflict, ProviderRefused):
+        return False
+    return True
 
 
 def lower_tds(invoice: Invoice, taxable_paise: int, at: datetime) -> None:

@@ -10,7 +10,7 @@ from billing import buyers, ledger, mails, usage
 from billing.billing_run import run
 from billing.invoices import credit_notes, documents, issuing
 from billing.models import BillingProfile, Invoice, LedgerPosting, Mandate, PaymentAttempt, StaffAct
-from billing.payments import bank_transfers, payment_links
+from billing.payments import attempts, bank_transfers, payment_links
 from billing.payments.provider import ProviderUnreachable
 from billing.tests.conftest import FIRST_OF_DECEMBER, assert_balanced, connected, ist, only_invoice
 from billing.tests.test_ledger import accounts, transfer
@@ -171,9 +171,9 @@ def test_one_with_a_payment_in_flight_or_a_silent_provider_stays(
     with monkeypatch.context() as patched:
         patched.setattr(payment_links, "end_link", silent)
         declare(payer, 10)
-    assert due(payer) == ("open", 59_000, 0)
-    set_up_mandate(provider, payer)
-    run(CHARGE)
+        assert due(payer) == ("open", 59_000, 0)
+        set_up_mandate(provider, payer)
+        run(CHARGE)
     declare(payer, 10)
     assert due(payer) == ("processing", 59_000, 0)
     january = ist(2027, 1, 1, 0, 15)
@@ -182,6 +182,50 @@ def test_one_with_a_payment_in_flight_or_a_silent_provider_stays(
     assert due(payer) == ("open", 54_000, 5_000)
     declare(payer, 2)
     assert due(payer) == ("open", 58_000, 1_000), "the other one does not hold it up"
+
+
+@pytest.mark.parametrize("catches_up", ["declaration", "run"])
+def test_what_could_not_follow_at_once_follows_later(
+    provider: RunningSimulator, api: Api, payer: Tenant, monkeypatch: pytest.MonkeyPatch, catches_up: str
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+
+    def silent(**_: Any) -> None:
+        raise ProviderUnreachable
+
+    def declared(percent: int) -> None:
+        assert api.patch("/v1/billing/profile", {"tds_percent": percent}).status_code == 200
+
+    for percent, left in ((10, 54_000), (0, 59_000)):
+        with monkeypatch.context() as patched:
+            patched.setattr(payment_links, "end_link", silent)
+            declared(percent)
+        assert due(payer)[1] == (59_000 if percent else 54_000), "no answer"
+        if catches_up == "run":
+            assert run(CHARGE)["deductions"] == 1
+        else:
+            declared(percent)
+        assert due(payer)[1] == left
+    link = payment_links.pay_now(invoice=only_invoice(payer), at=CHARGE)
+    declared(0)
+    link.refresh_from_db()
+    assert link.status == "created", "an invoice that follows already keeps its link"
+
+
+def test_a_declaration_follows_once_a_debit_in_flight_has_failed(
+    provider: RunningSimulator, payer: Tenant
+) -> None:
+    connected(payer, "1", (ist(2026, 11, 3), None))
+    run(FIRST_OF_DECEMBER)
+    set_up_mandate(provider, payer)
+    run(CHARGE)
+    declare(payer, 10)
+    assert run(CHARGE)["deductions"] == 0
+    assert due(payer) == ("processing", 59_000, 0)
+    attempts.fail(attempt_id=PaymentAttempt.objects.get(kind="autopay").pk, error=None, at=CHARGE)
+    assert run(CHARGE)["deductions"] == 1
+    assert due(payer) == ("failed", 54_000, 5_000)
 
 
 def test_a_declaration_never_takes_more_than_is_due(payer: Tenant) -> None:
@@ -244,11 +288,13 @@ def test_the_api_declares_it(api: Api, payer: Tenant) -> None:
 def test_the_same_declaration_again_leaves_what_staff_recorded(
     api: Api, deductor: Tenant, invoice: Invoice
 ) -> None:
+    own = {"tenant": deductor, "act": "tds", "target_id": invoice.pk, "values": {}, "amount_paise": 0}
+    act = StaffAct.objects.create(status="begun", asked_at=CHARGE, **own)
     record(invoice, 0)
     assert api.patch("/v1/billing/profile", {"tds_percent": 10}).status_code == 200
     assert due(deductor) == ("open", 59_000, 0)
-    own = {"tenant": deductor, "act": "tds", "target_id": invoice.pk, "values": {}, "amount_paise": 0}
-    StaffAct.objects.create(status="done", asked_at=CHARGE, **own)
+    StaffAct.objects.filter(pk=act.pk).update(status="done")
     for percent in (2, 10):
         assert api.patch("/v1/billing/profile", {"tds_percent": percent}).status_code == 200
+        assert run(CHARGE)["deductions"] == 0
         assert due(deductor) == ("open", 59_000, 0)
