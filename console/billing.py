@@ -31,6 +31,7 @@ from billing.models import (
 )
 from billing.payments import bank_transfers, mandates, payment_links
 from billing.payments.mandates import DEFAULT_CAP_PAISE, LARGEST_CAP_PAISE
+from console.change_forms import ChangeForm
 from console.visit import Visit, or_404, require_active
 from gateway.api import limits
 from gateway.api.errors import InvalidRequest, RateLimited, ServiceError
@@ -46,8 +47,8 @@ _PROVIDER = [f"http://{urlsplit(settings.RAZORPAY_BASE_URL).netloc}"] if not set
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-class ProfileForm(forms.Form):
-    """The buyer named on the invoices."""
+class ProfileForm(ChangeForm):
+    """The buyer named on the invoices. Only changed fields are stored."""
 
     legal_name = forms.CharField(label="Legal name", max_length=200, validators=[check_name])
     tax_id = forms.CharField(
@@ -115,9 +116,10 @@ class ProfileForm(forms.Form):
         return cleaned
 
     def save(self, tenant: Tenant, actor_user_id: int) -> BillingProfile:
-        """Store the values. An empty tax id or tax rate is left out, so the stored value is kept."""
+        """Store the changed values. An empty tax id or tax rate is left out, so the stored value is kept."""
         kept = {"tax_id", "tds_percent"}
-        values = {name: value for name, value in self.cleaned_data.items() if name not in kept or value != ""}
+        changed = self.changed_values()
+        values = {name: value for name, value in changed.items() if name not in kept or value != ""}
         email = values.pop("billing_email", None)
         with transaction.atomic():
             if email:

@@ -288,6 +288,21 @@ def test_the_country_is_chosen_by_name_and_kept_by_code(customer: Client, payer:
         assert customer.post("/console/billing/profile", {**PROFILE, "country": unknown}).status_code == 400
 
 
+def test_a_page_that_was_opened_before_does_not_undo_another_change(customer: Client, payer: Tenant) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    page = text(customer, "/console/billing/profile")
+    shown = re.findall(r'name="initial-([^"]+)" value="([^"]*)"', page)
+    opened = {f"initial-{name}": value for name, value in shown} | dict(shown)
+    newer = {"tax_id": "27AAACI1681G1ZP", "state_code": "27", "city": "Pune", "tds_percent": 10}
+    buyers.change(tenant_id=payer.id, changes=newer)
+    buyers.change(tenant_id=payer.id, changes={"is_sez": True}, evidence="Letter of approval")
+    sent = customer.post("/console/billing/profile", opened | {"phone": "+919845099999"})
+    assert sent.status_code == 302
+    stored = BillingProfile.objects.get(tenant=payer)
+    for name, value in (newer | {"is_sez": True, "phone": "+919845099999"}).items():
+        assert getattr(stored, name) == value, name
+
+
 def test_a_stored_country_that_iso_does_not_know_is_kept(customer: Client, payer: Tenant) -> None:
     buyers.change(tenant_id=payer.id, changes={**PROFILE, "country": "XK"}, evidence="Register")
     assert '<option value="XK" selected>XK</option>' in text(customer, "/console/billing/profile")
