@@ -171,7 +171,10 @@ STAFF = {
     "webhooks_delivery_send_again": ("webhook_delivery.replay", Call(before=_delivered)),
     "numbers_businessaccount_release": ("account.release", Call()),
     "numbers_phonenumber_release": ("number.release account.release", Call()),
-    "billing_billingprofile_switch_sez": ("billing.profile", Call({"evidence": "L 7"}, _gstin)),
+    "billing_billingprofile_switch_sez": (
+        "billing.profile",
+        Call({"is_sez": "yes", "evidence": "L 7"}, _gstin),
+    ),
     "billing_billingprofile_set_country": ("billing.profile", Call({"evidence": "L 7", "country": "DE"})),
     "billing_invoice_payment": ("billing.payment", Call(TRANSFER)),
     "billing_invoice_tds": ("billing.tds", Call({"amount": "10"})),

@@ -38,6 +38,17 @@ class CountryForm(EvidenceForm):
     )
 
 
+class ZoneForm(EvidenceForm):
+    """The form names the wanted state. So a repeated submission changes nothing."""
+
+    is_sez = forms.TypedChoiceField(
+        label="Special economic zone",
+        choices=[("", "Choose one"), ("yes", "In a zone"), ("no", "Not in a zone")],
+        coerce=lambda chosen: chosen == "yes",
+        widget=UnfoldAdminSelectWidget,
+    )
+
+
 @admin.register(BillingProfile)
 class BillingProfileAdmin(TenantRowsAdmin):
     list_display = ("legal_name", "owner", "tax_id", "state", "is_sez")
@@ -71,18 +82,18 @@ class BillingProfileAdmin(TenantRowsAdmin):
     has_switch_permission = allowed("change_billingprofile")
 
     @action(
-        description="Change special economic zone",
+        description="Set special economic zone",
         permissions=["switch"],
         icon="swap_horiz",
         dialog=dialog(
-            "Change special economic zone?",
+            "Set the special economic zone of the buyer?",
             "A buyer in such a zone needs a GSTIN, and is charged IGST from the next invoice on.",
-            "Switch",
-            EvidenceForm,
+            "Set",
+            ZoneForm,
         ),
     )
-    def switch_sez(self, request: HttpRequest, form: EvidenceForm, object_id: str) -> HttpResponse:
-        is_sez = not BillingProfile.objects.get(pk=UUID(object_id)).is_sez
+    def switch_sez(self, request: HttpRequest, form: ZoneForm, object_id: str) -> HttpResponse:
+        is_sez = form.cleaned_data["is_sez"]
         said = "In a special economic zone." if is_sez else "Not in a special economic zone."
         return self._decided(request, form, object_id, {"is_sez": is_sez}, said)
 

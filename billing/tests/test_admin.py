@@ -113,18 +113,21 @@ def test_staff_record_a_bank_transfer(browser: Client, invoice: Invoice) -> None
 def test_the_sez_switch_makes_the_next_invoice_inter_state(browser: Client, payer: Tenant) -> None:
     url = reverse("admin:billing_billingprofile_switch_sez", args=[payer.pk])
     buyers.change(tenant_id=payer.id, changes={"state_code": "27"})
-    evidence = {**SUBMITTED, "evidence": "Letter of approval, drive/sez/1"}
-    for refused in (evidence, SUBMITTED):  # without a GSTIN, without evidence
+    evidence = {**SUBMITTED, "is_sez": "yes", "evidence": "Letter of approval, drive/sez/1"}
+    for refused in (evidence, SUBMITTED | {"is_sez": "yes"}):  # without a GSTIN, without evidence
         browser.post(url, refused)
         assert not BillingProfile.objects.get().is_sez
         changes = {"tax_id": "27AAPFU0939F1ZV", "address": "1 Hill Road", "city": "Pune"}
         buyers.change(tenant_id=payer.id, changes=changes)
-    browser.post(url, evidence)
-    assert BillingProfile.objects.get().is_sez
+    for _ in range(2):  # the second time after the answer was lost
+        browser.post(url, evidence)
+        assert BillingProfile.objects.get().is_sez
     assert AuditEntry.objects.filter(action="billing.profile").latest("id").details["evidence"]
     connected(payer, "1", (ist(2026, 11, 3), None))
     run(FIRST_OF_DECEMBER)
     assert only_invoice(payer).igst_paise == 9_000
+    browser.post(url, evidence | {"is_sez": "no"})
+    assert not BillingProfile.objects.get().is_sez
 
 
 @pytest.mark.parametrize(
