@@ -17,6 +17,7 @@ from billing.models import Invoice, PaymentAttempt, StaffAct
 from billing.payments import bank_transfers, refunds
 from billing.pricing.money import rupees
 from gateway.clock import now
+from gateway.ids import uuid7
 from gateway.text_field import TextField
 from tenants.staff.dialogs import DialogForm, action, change_url, dialog, done
 
@@ -29,11 +30,17 @@ def _reason(label: str) -> TextField:
     return TextField(label=label, max_length=500, widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}))
 
 
-class ReasonForm(DialogForm):
+class ActForm(DialogForm):
+    """A dialog with an id, so that a dialog that is submitted again acts once."""
+
+    act_id = forms.UUIDField(required=False, initial=uuid7, widget=forms.HiddenInput)
+
+
+class ReasonForm(ActForm):
     reason = _reason("Reason (on the credit note)")
 
 
-class AmountForm(DialogForm):
+class AmountForm(ActForm):
     amount = RupeesField("Amount in rupees")
 
 
@@ -45,12 +52,12 @@ class TransferForm(AmountForm):
     reference = _text("The bank's reference (UTR)")
 
 
-class TdsForm(DialogForm):
+class TdsForm(ActForm):
     amount = RupeesField("Amount in rupees", least=0)
     certificate = _text("Certificate number", required=False)
 
 
-class WriteOffForm(DialogForm):
+class WriteOffForm(ActForm):
     reason = _reason("Reason")
 
 
@@ -64,7 +71,7 @@ class MoneyAct:
     permission: str
     title: str
     icon: str
-    form: type[DialogForm]
+    form: type[ActForm]
     ask: tuple[str, str, str]
     """The dialog's question, its explanation, and the label of the button."""
     flow: Callable[..., Any]
@@ -260,6 +267,7 @@ def money_action(name: str) -> Any:
             amount_paise=values.get(act.amount, invoice.total_paise),
             at=now(),
             actor_user_id=request.user.pk,
+            act_id=form.cleaned_data["act_id"],
         )
         return done(request, sentence, change_url(act.model, object_id))
 

@@ -16,6 +16,7 @@ from django.db.models import Sum
 from billing.models import StaffAct
 from billing.pricing.periods import ist_midnight
 from gateway.api.errors import Conflict
+from gateway.ids import uuid7
 from tenants import audit
 from tenants.models import Tenant
 
@@ -34,17 +35,26 @@ def act(
     amount_paise: int,
     at: datetime,
     actor_user_id: int | None,
+    act_id: UUID | None = None,
 ) -> str:
     """Carry out an act, or store it for a second person. Returns a sentence about the result. Raises the errors of
     `carry_out`.
+
+    `act_id` is the id of the submission. The same submission again, for example after its answer was lost, does nothing
+    and returns what became of the first. Raises Conflict if that is not known, or if the submissions differ.
     """
+    act_id = act_id or uuid7()
     with transaction.atomic():
         Tenant.objects.select_for_update(of=("self",), no_key=True).only("id").get(pk=tenant_id)
+        if before := StaffAct.objects.filter(pk=act_id).first():
+            same = (before.act, before.target_id, before.values, before.asked_by)
+            return _outcome(before, is_same=same == (act, target_id, values, actor_user_id))
         own = StaffAct.objects.filter(tenant_id=tenant_id, asked_by=actor_user_id, decided_by=None)
         today = own.filter(asked_at__gte=ist_midnight(at), status__in=(Status.BEGUN, Status.DONE))
         total = today.aggregate(total=Sum("amount_paise", default=0))["total"] + amount_paise
         waits = 0 < settings.BILLING_SECOND_PERSON_RUPEES * 100 < total
         row = StaffAct.objects.create(
+            id=act_id,
             tenant_id=tenant_id,
             act=act,
             target_id=target_id,
@@ -56,8 +66,28 @@ def act(
         )
         if waits:
             _record(row, "billing.ask", actor_user_id)
-            return "A second person has to approve this. It waits under Staff acts."
+            return _WAITS
     return _done(row, carry_out, undo=row.delete)
+
+
+_WAITS = "A second person has to approve this. It waits under Staff acts."
+
+
+def _outcome(row: StaffAct, *, is_same: bool) -> str:
+    """What became of an act whose dialog is submitted again. Raises Conflict if that is not known, if the act was
+    declined, or if this submission has other values.
+    """
+    if not is_same:
+        raise Conflict(
+            "This dialog was already submitted with other values: see Staff acts. Open it again for another act."
+        )
+    if row.status == Status.DECLINED:
+        raise Conflict("This was declined. Open the dialog again for another request.")
+    if row.status == Status.BEGUN:
+        raise Conflict(
+            "This was begun and may have been done: look at the page before you open the dialog again."
+        )
+    return _WAITS if row.status == Status.WAITING else "This was already done."
 
 
 def approve(act_id: UUID, carry_out: CarryOut, *, at: datetime, actor_user_id: int | None) -> str:

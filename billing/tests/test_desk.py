@@ -1,6 +1,7 @@
 """Staff controls: a second person above a daily amount, and months that stay closed."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -53,6 +54,18 @@ def person(name: str, group: str = FINANCE) -> Client:
 def credit(browser: Client, invoice: Invoice, rupees: str) -> Any:
     url = reverse("admin:billing_invoice_credit", args=[invoice.pk])
     return browser.post(url, {**SUBMITTED, "amount": rupees, "reason": "Outage"})
+
+
+def hidden(page: str) -> dict[str, str]:
+    """The hidden fields of a dialog: its id, and that it was submitted."""
+    found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    return {name: found[name] for name in ("act_id", "_form_submitted")}
+
+
+def opened(browser: Client, invoice: Invoice) -> tuple[str, dict[str, str]]:
+    """The address and the fields of an opened dialog for a credit note, without the amount."""
+    url = reverse("admin:billing_invoice_credit", args=[invoice.pk])
+    return url, hidden(browser.get(url).content.decode()) | {"reason": "Outage"}
 
 
 def credit_sixty(tenant: Tenant, target_id: UUID, at: datetime) -> None:
@@ -118,6 +131,38 @@ class TestSecondPerson:
         for waits in (False, True):
             credit_sixty(invoice.tenant, uuid7(), FIRST_OF_DECEMBER)
             assert StaffAct.objects.filter(status="waiting").exists() is waits
+
+    @pytest.mark.parametrize(
+        ("rupees", "said"), [("100", "This was already done"), ("100.01", "It waits under Staff acts")]
+    )
+    def test_a_dialog_that_is_submitted_again_acts_once(
+        self, invoice: Invoice, rupees: str, said: str
+    ) -> None:
+        """For example because its answer was lost."""
+        browser = person("first")
+        url, sent = opened(browser, invoice)
+        for _ in range(2):
+            page = browser.post(url, sent | {"amount": rupees}, follow=True).content.decode()
+            assert StaffAct.objects.count() == 1
+        assert said in page
+        assert b"other values" in browser.post(url, sent | {"amount": "99"}).content
+        StaffAct.objects.update(status="begun")
+        assert b"may have been done" in browser.post(url, sent | {"amount": rupees}).content
+        StaffAct.objects.update(status="declined")
+        assert b"was declined" in browser.post(url, sent | {"amount": rupees}).content
+        assert CreditNote.objects.count() == (rupees == "100")
+        browser.post(url, opened(browser, invoice)[1] | {"amount": "1"})
+        assert StaffAct.objects.count() == 2, "another dialog"
+
+    def test_a_dialog_that_was_refused_can_be_corrected(self, invoice: Invoice, settings: Settings) -> None:
+        settings.BILLING_SECOND_PERSON_RUPEES = 0
+        browser = person("first")
+        url, sent = opened(browser, invoice)
+        refused = browser.post(url, sent | {"amount": "600"}).content.decode()
+        assert "not credited yet" in refused
+        assert hidden(refused) == hidden(browser.post(url, sent | {"amount": "600"}).content.decode())
+        assert browser.post(url, hidden(refused) | {"amount": "59", "reason": "x"}).status_code == 302
+        assert CreditNote.objects.get().total_paise == 5_900
 
     def test_a_cancelled_registration_counts_from_the_moment_of_the_request(
         self, invoice: Invoice, settings: Settings
