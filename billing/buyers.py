@@ -190,6 +190,11 @@ def _require_decided(profile: BillingProfile, changes: dict[str, Any], evidence:
             raise InvalidRequest.of(evidence="A buyer in a special economic zone needs a GSTIN.")
 
 
+def can_set_up_autopay(profile: BillingProfile) -> bool:
+    """Whether the buyer can have a mandate. Buyers abroad pay each invoice by its link."""
+    return not _foreign(profile)
+
+
 def seller() -> dict[str, str]:
     """The seller, from the settings."""
     tax_id = tax_ids.parse(settings.BILLING_SELLER_GSTIN)

@@ -280,7 +280,8 @@ def _nearest(days: tuple[int, ...], left: timedelta) -> int | None:
 
 def _trial_ends(tenant: Tenant, ends_at: datetime) -> None:
     """Warn that the trial ends soon."""
-    _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1))})
+    autopay = buyers.can_set_up_autopay(buyers.profile_of(tenant))
+    _send(tenant, "trial_ends", {"last_day": ist_date(ends_at - timedelta(seconds=1)), "autopay": autopay})
 
 
 def _mandate_expires(mandate: Mandate, expires_at: datetime) -> None:

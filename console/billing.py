@@ -291,6 +291,7 @@ def _billing(request: HttpRequest, visit: Visit, form: MandateForm, status: int 
             "now": at,
             "autopay": seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE,
             "waits": seen.mandate is not None and seen.mandate.status == Mandate.Status.PENDING,
+            "can_set_up": buyers.can_set_up_autopay(seen.billing_profile),
             "missing": [_FIELDS[name] for name in missing],
             "debit_failed_because": tenant_overview.debit_failed_because(seen),
             "form": form,

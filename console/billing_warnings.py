@@ -55,10 +55,11 @@ def _last_failure(seen: Overview) -> str:
 
 
 def _trial(seen: Overview, at: datetime) -> Iterator[HomeWarning]:
-    """Warn of the trial's end in the last days of the trial, unless autopay is set up."""
+    """Warn of the trial's end in the last days of the trial, unless autopay is set up or cannot be."""
     ends = seen.tenant.trial_ends_at
     trying = seen.tenant.billing_status == Tenant.BillingStatus.TRIALING
     ready = seen.mandate is not None and seen.mandate.status == Mandate.Status.ACTIVE
+    ready = ready or not buyers.can_set_up_autopay(seen.billing_profile)
     if trying and not ready and ends is not None and at < ends <= at + timedelta(days=max(TRIAL_DAYS)):
         text = f"Your trial ends on {indian_date(ends)}. Set up autopay, so that invoices are paid automatically."
         yield HomeWarning(text, "Set up autopay", reverse("console_billing"))

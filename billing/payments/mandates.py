@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Sum
 
 from billing import buyers, ledger
 from billing.error_isolation import each
-from billing.models import INDIA, LedgerEntry, LedgerPosting, Mandate, PaymentAttempt
+from billing.models import LedgerEntry, LedgerPosting, Mandate, PaymentAttempt
 from billing.payments.provider import (
     MandateState,
     Payer,
@@ -62,7 +62,7 @@ def ask_for(
     profile = buyers.profile_of(tenant)
     if missing := buyers.missing(profile):
         raise InvalidRequest("The billing profile is not complete.", details={"missing": missing})
-    if profile.country != INDIA:
+    if not buyers.can_set_up_autopay(profile):
         raise InvalidRequest("Autopay needs an account in India. Pay each invoice by its link, with a card.")
     if max_amount_paise > LARGEST_CAP_PAISE[Method(method)]:
         raise InvalidRequest.of(

@@ -35,6 +35,17 @@ def test_a_trial_warns_seven_days_and_one_day_before_it_ends(payer: Tenant) -> N
     assert counts == [0, 0, 1, 1, 1, 2]
 
 
+@pytest.mark.parametrize(("country", "asked"), [("IN", True), ("US", False)])
+def test_a_buyer_abroad_is_not_asked_to_set_up_autopay(payer: Tenant, country: str, asked: bool) -> None:
+    buyers.profile_of(payer)
+    BillingProfile.objects.update(country=country)
+    Tenant.objects.update(billing_status="trialing", trial_ends_at=ist(2026, 12, 1))
+    mails.send_early_warnings(ist(2026, 11, 25))
+    text = OutboundMail.objects.get(subject__contains="Your trial ends").text
+    assert ("autopay" in text) is asked
+    assert ("/console/billing/profile" in text) is not asked
+
+
 @pytest.mark.parametrize(
     "changes", [{"sandbox": True}, {"status": "suspended"}, {"billing_status": "active"}], ids=str
 )

@@ -435,6 +435,16 @@ def test_home_warns_in_the_last_week_of_a_trial_without_autopay(
     assert ("Your trial ends on" in text(customer, "/console")) is warns
 
 
+def test_a_buyer_abroad_is_not_asked_to_set_up_autopay(customer: Client, payer: Tenant) -> None:
+    buyers.change(tenant_id=payer.id, changes=PROFILE)
+    Tenant.objects.filter(pk=payer.pk).update(billing_status="trialing", trial_ends_at=now() + DAY)
+    for country, asked in (("IN", True), ("US", False)):
+        buyers.change(tenant_id=payer.id, changes={"country": country}, evidence="Register")
+        for path in ("/console", "/console/billing"):
+            assert ("Set up autopay" in text(customer, path)) is asked, (country, path)
+    assert "Autopay needs an account in India" in text(customer, "/console/billing")
+
+
 @pytest.mark.parametrize(
     ("status", "expires", "limit", "warnings"),
     [
