@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from billing import buyers, ledger, next_invoice, restriction
 from billing.einvoices import must_be_registered
@@ -43,8 +44,10 @@ registration.
 
 
 def send_invoices(at: datetime) -> int:
-    """Mail every recently issued invoice that was not mailed. Returns how many were mailed."""
-    invoices = Invoice.objects.filter(issued_at__gt=at - _since()).select_related("tenant", "snapshot")
+    """Mail every recently issued invoice that was not mailed, and those that waited for an address. Returns how many
+    were mailed.
+    """
+    invoices = Invoice.objects.filter(_to_mail("invoice", at)).select_related("tenant", "snapshot")
 
     def send(invoice: Invoice) -> bool:
         return not waits_for_registration(invoice) and mail_once(
@@ -53,14 +56,17 @@ def send_invoices(at: datetime) -> int:
             invoice.number,
             at,
             lambda: _invoice_issued(invoice, lambda: _pdf(invoice)),
+            waits=True,
         )
 
     return each(invoices.order_by("id"), send, step="invoice_mails")
 
 
 def send_credit_notes(at: datetime) -> int:
-    """Mail every recently issued credit note that was not mailed. Returns how many were mailed."""
-    notes = CreditNote.objects.filter(issued_at__gt=at - _since()).select_related(
+    """Mail every recently issued credit note that was not mailed, and those that waited for an address. Returns how
+    many were mailed.
+    """
+    notes = CreditNote.objects.filter(_to_mail("credit_note", at)).select_related(
         "invoice__tenant", "invoice__snapshot"
     )
 
@@ -71,13 +77,17 @@ def send_credit_notes(at: datetime) -> int:
             note.number,
             at,
             lambda: _credit_note_issued(note, lambda: _pdf(note)),
+            waits=True,
         )
 
     return each(notes.order_by("id"), send, step="credit_note_mails")
 
 
-def _since() -> timedelta:
-    return SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
+def _to_mail(kind: str, at: datetime) -> Q:
+    """The documents that may have to be mailed: recent ones, and those that wait for an address, whatever their age."""
+    since = SINCE_REGISTRABLE if settings.BILLING_EINVOICES else SINCE
+    waiting = BillingMail.objects.filter(kind=f"{kind}{_WAITS}").values("key")
+    return Q(issued_at__gt=at - since) | Q(number__in=waiting)
 
 
 def waits_for_registration(document: Invoice | CreditNote) -> bool:
@@ -318,10 +328,18 @@ class NoAddress(Conflict):
     message = "This business has no address for mails."
 
 
-def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object]) -> bool:
+_WAITS = "_waits"
+"""The end of the kind of a row that says that a mail waits for an address."""
+
+
+def mail_once(
+    tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callable[[], object], *, waits: bool = False
+) -> bool:
     """Queue a mail unless one of this kind and key was queued before, or the tenant has no address yet. Of two
-    simultaneous runs, one waits for the other and then queues nothing.
+    simultaneous runs, one waits for the other and then queues nothing. With `waits`, a row records that the mail waits
+    for an address.
     """
+    waiting = BillingMail(tenant_id=tenant_id, kind=f"{kind}{_WAITS}", key=key, sent_at=at)
     if BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key).exists():
         return False
     try:
@@ -331,7 +349,11 @@ def mail_once(tenant_id: UUID, kind: str, key: str, at: datetime, queue: Callabl
             if not BillingMail.objects.filter(tenant_id=tenant_id, kind=kind, key=key, sent_at=at).exists():
                 return False
             queue()
+            if waits:
+                BillingMail.objects.filter(tenant_id=tenant_id, kind=waiting.kind, key=key).delete()
     except NoAddress:
+        if waits:
+            BillingMail.objects.bulk_create([waiting], ignore_conflicts=True)
         return False
     return True
 

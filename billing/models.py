@@ -445,7 +445,9 @@ class IssuedPdf(models.Model):
 
 
 class BillingMail(models.Model):
-    """A mail that is sent once. The row is written in the transaction that queues the mail."""
+    """A mail that is sent once. The row is written in the transaction that queues the mail. A kind with `_waits` at the
+    end is a document that waits for an address.
+    """
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="billing_mails")

@@ -210,16 +210,22 @@ def test_a_mail_without_an_address_waits_for_one(payer: Tenant, monkeypatch: pyt
     typeset: list[object] = []
     with monkeypatch.context() as patch:
         patch.setattr(documents, "render_pdf", typeset.append)
-        for at in (FIRST_OF_DECEMBER, ist(2026, 12, 9, 12)):
+        run(FIRST_OF_DECEMBER)
+        credit_notes.issue(invoice_id=only_invoice(payer).id, total_paise=100, reason="x", at=CHARGE)
+        for at in (CHARGE, ist(2026, 12, 9, 12)):
             run(at)
     assert typeset == [], "each run would do so again"
-    assert not BillingMail.objects.exists()
+    kinds = ["credit_note_waits", "invoice_waits"]
+    assert list(BillingMail.objects.order_by("kind").values_list("kind", flat=True)) == kinds
     assert only_invoice(payer).reminders_sent == 0
     with pytest.raises(Conflict, match="no address"):
         mails.send_again(only_invoice(payer))
     Tenant.objects.filter(pk=payer.pk).update(billing_email="bills@shop.example")
-    assert mails.send_invoices(ist(2026, 12, 3)) == 1
-    assert mails.send_reminders(ist(2026, 12, 9, 13)) == 1
+    at = ist(2026, 12, 9, 13)
+    for counts in (1, 0):
+        for send in (mails.send_invoices, mails.send_credit_notes, mails.send_reminders):
+            assert send(at) == counts, send
+    assert not BillingMail.objects.filter(kind__in=kinds).exists()
 
 
 @pytest.mark.parametrize(
