@@ -5,6 +5,7 @@ snapshot, because it is unique per tenant and month. Reads the state intervals t
 `billing_run.py` and by the estimate of `GET /v1/billing`.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -49,9 +50,10 @@ def billed_from(tenant: Tenant, period: Period) -> datetime:
 def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[ActiveNumber]:
     """The live numbers that were connected for at least `MIN_CONNECTED` between two moments, ordered by id.
 
-    A number that is still connected counts up to `end`. So in a month that is not over, the result is an estimate.
+    A number that is still connected counts up to `end`. So in a month that is not over, the result is an estimate. A
+    number that moves to another account gets another id there. It counts once, under its newest id.
     """
-    rows = (
+    rows = list(
         NumberStateInterval.objects.filter(
             Q(number__environment=ApiKey.Environment.LIVE) | Q(environment=ApiKey.Environment.LIVE),
             Q(to_at__isnull=True) | Q(to_at__gt=start),
@@ -67,21 +69,29 @@ def active_numbers(*, tenant_id: UUID, start: datetime, end: datetime) -> list[A
             "to_at",
         )
     )
-    since: dict[str, tuple[str, datetime]] = {}
-    connected: dict[str, timedelta] = {}
-    intervals: dict[str, list[dict[str, datetime]]] = {}
-    for phone_number_id, display, from_at, to_at in rows:
-        since.setdefault(phone_number_id, (display, from_at))
-        from_at, to_at = max(from_at, start), min(to_at or end, end)
-        connected[phone_number_id] = connected.get(phone_number_id, timedelta()) + (to_at - from_at)
-        intervals.setdefault(phone_number_id, []).append({"from": from_at, "to": to_at})
-    return [
-        ActiveNumber(
-            phone_number_id, *since[phone_number_id], int(span.total_seconds()), intervals[phone_number_id]
-        )
-        for phone_number_id, span in sorted(connected.items())
-        if span >= MIN_CONNECTED
+    names = {phone_number_id: display for phone_number_id, display, _, _ in rows if display}
+    found: dict[str, ActiveNumber] = {}
+    for phone_number_id, _, from_at, to_at in rows:
+        display = names.get(phone_number_id, "")
+        key = re.sub("[^0-9]", "", display) or phone_number_id
+        number = found.setdefault(key, ActiveNumber(phone_number_id, display, from_at, 0, []))
+        number.phone_number_id, number.display_phone_number = phone_number_id, display
+        _add(number.intervals, max(from_at, start), min(to_at or end, end))
+    for number in found.values():
+        spans = (interval["to"] - interval["from"] for interval in number.intervals)
+        number.connected_seconds = int(sum(spans, timedelta()).total_seconds())
+    active = [
+        number for number in found.values() if number.connected_seconds >= MIN_CONNECTED.total_seconds()
     ]
+    return sorted(active, key=lambda number: number.phone_number_id)
+
+
+def _add(intervals: list[dict[str, datetime]], from_at: datetime, to_at: datetime) -> None:
+    """Add an interval that begins after the others. If it overlaps the last one, the two become one."""
+    if intervals and from_at < intervals[-1]["to"]:
+        intervals[-1]["to"] = max(intervals[-1]["to"], to_at)
+    else:
+        intervals.append({"from": from_at, "to": to_at})
 
 
 AFTER_MIDNIGHT = timedelta(minutes=10)

@@ -41,6 +41,28 @@ def test_a_number_that_reconnects_is_active_since_its_first_connection(payer: Te
     assert number.active_since == first
 
 
+def test_a_number_that_moves_to_another_account_is_one_number(payer: Tenant) -> None:
+    """It gets another id there. During the move it is connected in both accounts, and Meta may write it differently."""
+    connected(payer, "2", (ist(2026, 11, 1), ist(2026, 11, 15)))
+    moved = connected(payer, "1", (ist(2026, 11, 14), ist(2026, 11, 15, 12)), (ist(2026, 11, 20), None))
+    type(moved).objects.filter(pk=moved.pk).update(display_phone_number="+91 980002")
+    (number,) = active_numbers(tenant_id=payer.id, start=NOVEMBER.start, end=NOVEMBER.end)
+    assert number.phone_number_id == moved.phone_number_id
+    assert number.active_since == ist(2026, 11, 1)
+    assert [(span["from"], span["to"]) for span in number.intervals] == [
+        (ist(2026, 11, 1), ist(2026, 11, 15, 12)),
+        (ist(2026, 11, 20), NOVEMBER.end),
+    ]
+    assert number.connected_seconds == (14 * 24 + 12 + 11 * 24) * 3600
+
+
+def test_numbers_whose_digits_are_not_known_are_counted_by_their_ids(payer: Tenant) -> None:
+    for name in ("1", "2"):
+        number = connected(payer, name, (ist(2026, 11, 3), None))
+        type(number).objects.filter(pk=number.pk).update(display_phone_number="")
+    assert len(active_numbers(tenant_id=payer.id, start=NOVEMBER.start, end=NOVEMBER.end)) == 2
+
+
 def test_test_numbers_and_other_tenants_numbers_are_not_counted(payer: Tenant, other_tenant: Tenant) -> None:
     number = connected(payer, "1", (NOVEMBER.start, None))
     type(number).objects.filter(pk=number.pk).update(environment="test")
