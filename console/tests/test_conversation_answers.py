@@ -213,6 +213,33 @@ def test_what_cannot_be_sent_says_why_and_keeps_the_text(
     file.seek(0)
     refused = browser.post(path, form(form_id="c", file=file))
     assert (refused.status_code, "This number cannot send now." in refused.content.decode()) == (400, True)
+    assert "On its way.</textarea>" in refused.content.decode()
+
+
+def test_a_text_is_kept_when_the_window_ends_while_it_is_sent(
+    tenant: Tenant, path: str, browser: Client, simulator: RunningSimulator
+) -> None:
+    inbound(tenant, at=now() - timedelta(hours=24, minutes=1))
+    assert "<textarea" not in browser.get(path).content.decode()
+    simulator.faults({"action": "reset", "match": {"path": "/messages$"}})
+    refused = browser.post(path, form())
+    page = refused.content.decode()
+    assert refused.status_code == 400
+    assert "the message may have been sent." in page
+    assert "On its way.</textarea>" in page
+    assert "Until they write, WhatsApp accepts only templates from you." in page
+
+
+def test_a_template_is_kept_when_the_number_can_send_no_more(
+    tenant: Tenant, number: PhoneNumber, path: str, browser: Client, template: MessageTemplate
+) -> None:
+    inbound(tenant)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    filled = {"do": "template", "form_id": "a1t", "template": str(template.pk), "body_1": "A-17"}
+    page = browser.post(path, filled).content.decode()
+    assert "It was not sent" in page
+    assert 'value="A-17"' in page
+    assert "This number cannot send now." in page
 
 
 def test_a_closed_window_takes_a_template_with_its_variables(
