@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.defaultfilters import pluralize
 
 from console import lists
 from console.error_codes import UNREACHABLE, refusal_text
@@ -130,8 +131,24 @@ def sync_templates(request: HttpRequest, visit: Visit) -> HttpResponse:
         except (Refused, UpstreamUnreachable):
             messages.error(request, "Meta did not return the templates. Try again in a minute.")
         else:
-            messages.success(request, f"{read['synced']} templates refreshed.")
+            _say_what_was_read(request, choice, read)
     return redirect("console_templates")
+
+
+def _say_what_was_read(request: HttpRequest, choice: AccountChoice, read: dict[str, Any]) -> None:
+    names = dict(choice.accounts().values_list("waba_id", "name"))
+    if not names:
+        messages.warning(request, "There is no business account yet: connect a number first.")
+        return
+    refreshed = f"{read['synced']} template{pluralize(read['synced'])} refreshed."
+    if failed := [f"{names.get(waba_id) or ''} ({waba_id})".strip() for waba_id in read.get("failed", ())]:
+        messages.warning(
+            request,
+            f"{refreshed} Meta did not return the templates of {', '.join(failed)}: what this page shows of them may be"
+            " old. Try again in a minute.",
+        )
+    else:
+        messages.success(request, refreshed)
 
 
 def _template(visit: Visit, template_id: str) -> MessageTemplate:

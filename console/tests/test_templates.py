@@ -16,6 +16,7 @@ from gateway.clock import now
 from gateway.upstream.calls import GraphAnswer, Verdict
 from messaging.message_templates import mirror
 from messaging.models import MessageTemplate
+from messaging.tests.conftest import connected_number
 from messaging.tests.message_templates.bodies import PNG
 from phone_numbers.models import BusinessAccount, PhoneNumber
 from phone_numbers.tokens import Refused
@@ -410,6 +411,29 @@ def test_what_meta_does_not_do_is_explained_on_each_page(
         said = "Meta did not return" if path.endswith("sync") else words
         assert said in page, (path, page.partition("<main")[2])
     assert MessageTemplate.objects.get().deleted_at is None
+
+
+def test_a_refresh_names_the_accounts_that_could_not_be_read(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    other = connected_number(number.tenant, simulator.account())
+    BusinessAccount.objects.filter(pk=other.account_id).update(name="Kites & Threads")
+    browser.post("/console/templates/new", form(number))
+    waba_id = other.account.waba_id
+    fault = {"action": "error", "code": 2, "times": 1}
+    simulator.faults({**fault, "match": {"path": f"{waba_id}/message_templates"}})
+    page = html.unescape(browser.post("/console/templates/sync", follow=True).content.decode())
+    assert "1 template refreshed." in page
+    assert f"did not return the templates of Kites & Threads ({waba_id})" in page
+    page = html.unescape(browser.post("/console/templates/sync", follow=True).content.decode())
+    assert "1 template refreshed." in page
+    assert "did not return" not in page
+
+
+def test_a_refresh_without_an_account_says_that_there_is_none(browser: Client) -> None:
+    page = browser.post("/console/templates/sync", follow=True).content.decode()
+    assert "There is no business account yet" in page
+    assert "templates refreshed" not in page
 
 
 def test_a_template_is_deleted(browser: Client, number: PhoneNumber, simulator: RunningSimulator) -> None:
