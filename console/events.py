@@ -17,6 +17,7 @@ from console.visit import TEST, Visit, or_404, require_open
 from gateway import ids
 from gateway.api.errors import ServiceError
 from gateway.api.query import by_public_id
+from gateway.clock import now
 from gateway.database.statements import run
 from tenants.labels import milliseconds
 from webhooks import replay, stream
@@ -148,8 +149,20 @@ def event(request: HttpRequest, visit: Visit, event_id: str) -> HttpResponse:
         {
             "event": found,
             "parts": _parts(stored) if stored else [],
+            "gone": why_gone(visit, found.id),
             "rows": _shown(visit, search.deliveries(found)),
         },
+    )
+
+
+def why_gone(visit: Visit, event_id: UUID) -> str:
+    """The end of the sentence that says why an event's body is missing. It can be missing before the retention ends."""
+    days = visit.tenant.retention_days
+    if not envelope.within_retention(event_id, days, now()):
+        return f"is past your retention of {days} days."
+    return (
+        "was deleted: it was erased on request, or its retention had ended before you lengthened the retention"
+        f" to {days} days."
     )
 
 

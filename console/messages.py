@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from console import lists
 from console.error_codes import meanings_of, upstream_meaning
+from console.events import why_gone
 from console.json_text import indented
 from console.visit import Visit, or_404, shown_numbers
 from gateway import ids
@@ -197,6 +198,7 @@ def message(request: HttpRequest, visit: Visit, message_id: str) -> HttpResponse
                 )
                 if body is not None and not visit.is_support
             ],
+            "gone": why_gone(visit, row.event_id) if row.event_id and not found.payload_available else None,
             "batch": ids.encode(ids.BATCH, row.batch_id) if row.batch_id else None,
             "place": _place(row),
             "number": shown_numbers(visit, [row.phone_number_id]).get(row.phone_number_id or ""),

@@ -832,6 +832,8 @@ def test_each_status_of_a_message_is_explained(browser: Client, tenant: Tenant) 
         assert (found[1], found[2]) == (badge, level), fields
         assert words in found[3], fields
         assert "Its batch" not in found[3], fields
+        assert "only statuses have come so far" in page
+        assert "past your retention" not in page
 
 
 @pytest.mark.django_db

@@ -18,6 +18,7 @@ from pytest_django import Settings
 from gateway import ids
 from gateway.clock import isoformat, now
 from gateway.database import bounded_walk
+from gateway.upstream.notifications.change import MessageFacts
 from messaging.models import MessageTemplate
 from messaging.tests.incoming import number_of
 from tenants.credentials import api_keys
@@ -557,6 +558,23 @@ def test_an_event_shows_its_body_and_its_deliveries(
         page = text(browser, f"/console/events/{shown.public_id}")
         assert title in page
         assert "As Meta sent it." not in page
+
+
+def test_a_missing_body_is_past_retention_only_after_the_retention(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_one(tenant, wa_id="919812345678", message=MessageFacts(direction="inbound", is_message=True))
+    EventPayload.objects.all().delete()
+    event = Event.objects.get()
+    paths = (f"/console/events/{event.public_id}", f"/console/messages/{event.wamid}")
+    for path in paths:
+        page = text(browser, path)
+        assert "past your retention" not in page
+        assert "was deleted: it was erased on request" in page
+    after = now() + timedelta(days=tenant.retention_days)
+    monkeypatch.setattr("console.events.now", lambda: after)
+    for path in paths:
+        assert f"is past your retention of {tenant.retention_days} days." in text(browser, path)
 
 
 def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:
