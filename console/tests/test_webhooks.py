@@ -577,6 +577,24 @@ def test_a_missing_body_is_past_retention_only_after_the_retention(
         assert f"is past your retention of {tenant.retention_days} days." in text(browser, path)
 
 
+def test_an_event_that_came_while_its_endpoint_was_paused_says_why_it_has_no_delivery(
+    browser: Client, receiver: Receiver, tenant: Tenant
+) -> None:
+    create(browser, receiver, "*")
+    endpoint = f"/console/webhooks/{Endpoint.objects.get().id}"
+    browser.post(f"{endpoint}/pause")
+    publish_one(tenant)
+    path = f"/console/events/{Event.objects.get().public_id}"
+    page = text(browser, path)
+    assert "No endpoint is set to get this event" not in page
+    assert "when the event came, no endpoint that is set to get it was active" in page
+    assert "choose “Never sent”" in page
+    browser.post(f"{endpoint}/resume")
+    form = {"hours": "2", "status": ["missed"]}
+    page = browser.post(f"{endpoint}/recover", form).content.decode()
+    assert "Send 1 again" in page
+
+
 def test_recovering_counts_before_it_queues(browser: Client, receiver: Receiver, tenant: Tenant) -> None:
     create(browser, receiver, "*")
     publish_one(tenant)
