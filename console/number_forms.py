@@ -11,6 +11,7 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from console.change_forms import ChangeForm
 from gateway.outbound.client import InvalidUrlError, validate_url
 from gateway.text_field import TextField
 from webhooks.models import MAX_URL_LENGTH
@@ -69,8 +70,10 @@ _VERTICALS = {
 """Kinds of business in Meta's profile (upstream fact 1.7)."""
 
 
-class ProfileForm(forms.Form):
-    """The business profile that customers see in a chat. Only changed fields are sent to Meta."""
+class ProfileForm(ChangeForm):
+    """The business profile that customers see in a chat. Only fields that differ from the shown ones are sent to
+    Meta.
+    """
 
     about = forms.CharField(label="About", max_length=139, required=False, help_text="A line under the name.")
     description = TextField(
@@ -106,16 +109,18 @@ class ProfileForm(forms.Form):
         )
 
     def body(self) -> bytes:
-        """The body of the call: the members that differ from Meta's profile. Both websites are in one member."""
-        values, changed = self.cleaned_data, set(self.changed_data)
-        sites = [values[name] for name in ("website", "second_website") if values[name]]
+        """The body of the call: the members that were changed in the form. Both websites are in one member: an
+        unchanged one is sent as Meta has it now.
+        """
+        changed = self.changed_values()
         members: dict[str, object] = {
-            name: values[name] for name in ("about", "description", "address", "email") if name in changed
+            name: changed[name] for name in ("about", "description", "address", "email") if name in changed
         }
         if "vertical" in changed:
-            members["vertical"] = values["vertical"] or "UNDEFINED"
-        if changed & {"website", "second_website"}:
-            members["websites"] = sites
+            members["vertical"] = changed["vertical"] or "UNDEFINED"
+        if changed.keys() & {"website", "second_website"}:
+            sites = {name: self.initial[name] for name in ("website", "second_website")} | changed
+            members["websites"] = [sites[name] for name in ("website", "second_website") if sites[name]]
         return orjson.dumps({"messaging_product": "whatsapp", **members})
 
 

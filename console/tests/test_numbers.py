@@ -385,6 +385,23 @@ def test_only_what_was_changed_in_a_business_profile_is_sent(
     assert orjson.loads(form.body()) == {"messaging_product": "whatsapp", **sent}
 
 
+def test_an_earlier_page_of_a_business_profile_undoes_no_change(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
+    path = f"/console/numbers/{number.phone_number_id}/profile"
+    browser.post(path, {"description": "Kites", "website": "https://a.example/"})
+    shown = dict(re.findall(r'name="(initial-[^"]+)" value="([^"]*)"', text(browser, path)))
+    fields = {name.removeprefix("initial-"): value for name, value in shown.items()}
+    # A colleague changes the profile.
+    browser.post(path, {"description": "Kites and threads", "website": "https://b.example/"})
+    typed = {"address": "1 MG Road", "second_website": "https://c.example/"}
+    assert browser.post(path, shown | fields | typed).status_code == 302
+    page = text(browser, path)
+    for value in ("Kites and threads", "1 MG Road", "https://b.example/", "https://c.example/"):
+        assert value in page, value
+    assert "https://a.example/" not in page
+
+
 def test_a_business_profile_that_the_platform_refuses_keeps_what_was_typed(
     browser: Client, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
