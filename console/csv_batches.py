@@ -8,6 +8,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import orjson
@@ -20,7 +21,7 @@ from django.urls import reverse
 
 from console.page import FOR_ENVIRONMENT
 from console.send import refusal_of, send_once
-from console.template_forms import approved_templates, template_choices
+from console.template_forms import approved_templates, offer_templates
 from console.visit import Visit, flash_errors, or_404, require_open, sending_numbers
 from gateway.api import limits
 from gateway.api.limits import limited_by
@@ -62,7 +63,7 @@ class TemplateForm(forms.Form):
         super().__init__(*args, **kwargs)
         self._visit = visit
         self.fields["from_"].choices = sending_numbers(visit)  # type: ignore[attr-defined]
-        self.fields["template"].choices = template_choices(approved_templates(visit))  # type: ignore[attr-defined]
+        offer_templates(self, approved_templates(visit))
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
@@ -116,7 +117,7 @@ class ColumnsForm(forms.Form):
 
 @limited_by(csv_batches.MAX_FILE_BYTES)
 def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Show the upload form. A readable file leads to the choice of columns."""
+    """Show the upload form. A readable file leads to the choice of columns, with the template of the query chosen."""
     form = UploadForm(request.POST or None, request.FILES or None)
     if request.method == "POST":
         require_open(visit)
@@ -126,7 +127,9 @@ def upload(request: HttpRequest, visit: Visit) -> HttpResponse:
                 stored = csv_batches.store_file(
                     **visit.scope, name=file.name or "file.csv", content=file.read()
                 )
-                return redirect("console_csv_columns", stored.pk)
+                columns_page = reverse("console_csv_columns", args=[stored.pk])
+                chosen = {"template": request.GET["template"]} if "template" in request.GET else {}
+                return redirect(f"{columns_page}?{urlencode(chosen)}" if chosen else columns_page)
             except UnreadableFileError as error:
                 form.add_error("file", str(error))
     return render(
@@ -255,7 +258,9 @@ class Chosen:
 
     @classmethod
     def of(cls, visit: Visit, table: Table, given: Mapping[str, str]) -> "Chosen":
-        choice = TemplateForm(given or None, visit=visit)
+        # A template alone comes from its page. Nothing is wrong yet.
+        is_asked = bool(given.keys() - {"template"})
+        choice = TemplateForm(given if is_asked else None, visit=visit, initial=dict(given.items()))
         if not choice.is_valid():
             return cls(choice)
         document = orjson.loads(choice.chosen_template().document)

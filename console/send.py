@@ -13,14 +13,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from console.error_codes import UNREACHABLE, upstream_meaning
-from console.template_forms import approved_templates, template_choices
+from console.template_forms import approved_templates, offer_templates
 from console.visit import TEST, Visit, require_open, sending_numbers
 from gateway.api.errors import MetaUnreachable, Reply, ServiceError, error_reply
 from gateway.text_field import TextField
 from messaging.idempotency import DifferentBody, InProgress
 from messaging.message_log import customers
 from messaging.message_templates import parameters
-from messaging.models import MessageTemplate, MessageTemplateQuerySet
+from messaging.models import MessageTemplateQuerySet
 from messaging.sending.flow import SendRequest, send_from_thread
 from messaging.sending.outbound import international, lacks_country_code, typed_number
 from phone_numbers.models import PhoneNumber
@@ -48,16 +48,11 @@ class TemplateForm(forms.Form):
 
     def __init__(self, *args: Any, templates: MessageTemplateQuerySet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._templates = templates
         self.refusal: str | None = None
         """The reason why the form cannot fill in the chosen template. None if the form can."""
         self.document: Mapping[str, Any] | None = None
         """The chosen template, as WhatsApp describes it."""
-        self.fields["template"].choices = [  # type: ignore[attr-defined]
-            ("", self.without_template),
-            *template_choices(templates),
-        ]
-        self._template = self._chosen()
+        self._template = offer_templates(self, templates, self.without_template)
         if self._template is not None:
             self._add_parameters(orjson.loads(self._template.document))
 
@@ -75,13 +70,6 @@ class TemplateForm(forms.Form):
         """The chosen template as customers will read it, with the values typed so far."""
         typed = {field.name: field.value() for field in self.parameter_fields() if field.value()}
         return parameters.as_read(self.document, typed) if self.document else []
-
-    def _chosen(self) -> MessageTemplate | None:
-        given = self["template"].value()
-        try:
-            return self._templates.filter(pk=given).first() if given else None
-        except ValidationError:  # not the id of a template
-            return None
 
     def _add_parameters(self, document: Mapping[str, Any]) -> None:
         try:

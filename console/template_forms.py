@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from babel import Locale
 from django import forms
+from django.core.exceptions import ValidationError
 
 from console.visit import Visit
 from gateway.text_field import TextField
@@ -19,7 +20,8 @@ from phone_numbers.models import BusinessAccount
 
 MOST_BUTTONS = 10
 _LINK = re.compile(r"https://[^\s/{}]+\.[^\s{}]*(\{\{1\}\})?")
-MOST_TEMPLATES = 500
+MOST_TEMPLATES = 6_000
+"""The maximum number of templates that a form offers: as many as one WhatsApp account can have."""
 
 
 # The languages on Meta's page on message templates, "Supported languages".
@@ -276,7 +278,23 @@ def approved_templates(visit: Visit) -> MessageTemplateQuerySet:
     return MessageTemplate.objects.for_environment(**visit.scope).filter(status="APPROVED")
 
 
-def template_choices(templates: MessageTemplateQuerySet) -> list[tuple[str, str]]:
-    """Templates by name, as choices of a form."""
-    rows = templates.order_by("name", "language", "id").values_list("id", "name", "language")
-    return [(str(id_), f"{name} ({language})") for id_, name, language in rows[:MOST_TEMPLATES]]
+def offer_templates(
+    form: forms.Form, templates: MessageTemplateQuerySet, without: str = ""
+) -> MessageTemplate | None:
+    """Offer templates by name in the form's field `template`, after the choice `without` a template. Returns the
+    chosen template, which is always offered. If others are left out, the field's help text says so.
+    """
+    field = cast("forms.ChoiceField", form.fields["template"])
+    given = form.data.get("template") if form.is_bound else form.get_initial_for_field(field, "template")
+    try:
+        chosen = templates.filter(pk=given).first() if given else None
+    except ValidationError:  # not the id of a template
+        chosen = None
+    rows = list(templates.order_by("name", "language", "id").only("name", "language")[: MOST_TEMPLATES + 1])
+    listed = rows[:MOST_TEMPLATES] + ([chosen] if chosen else [])
+    offered = {str(row.pk): f"{row.name} ({row.language})" for row in listed}
+    field.choices = [*([("", without)] if without else []), *offered.items()]
+    if len(rows) > MOST_TEMPLATES:
+        cut = f"The first {MOST_TEMPLATES:,} by name are listed. To send another template, open its page."
+        field.help_text = f"{field.help_text} {cut}".strip()
+    return chosen

@@ -26,7 +26,7 @@ ENVIRONMENT = "environment"
 """The session key of the chosen environment."""
 TIME_ZONE = "time_zone"
 """The form field of the time zone in which pages show times to the person."""
-MOST_CHOICES = 200
+MOST_CHOICES = 2_000
 """The maximum number of phone numbers that a form offers."""
 
 

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import orjson
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from billing.admin.money_acts import ReasonForm
@@ -221,6 +222,39 @@ def test_a_template_is_sent_with_its_variables(
     [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
     given = [[each["text"] for each in part["parameters"]] for part in sent["template"]["components"]]
     assert given == [["Asha", "A-17"], ["A-17"]]
+
+
+def test_a_template_that_is_not_listed_is_sent_from_its_page(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.template_forms.MOST_TEMPLATES", 1)
+    bodies = [order_update(name) for name in ("first", "second")]
+    _, second = [template_of(number, body) for body in bodies]
+    page = text(browser, f"/console/templates/{second.template_id}")
+    test, many = (
+        re.search(rf'href="({path}\?template={second.pk})"', page)
+        for path in ("/console/send", "/console/batches/file")
+    )
+    assert test
+    assert many
+    listed = text(browser, "/console/send")
+    assert f'value="{second.pk}"' not in listed
+    assert "The first 1 by name are listed." in listed
+    selected = f'<option value="{second.pk}" selected>second (en_US)</option>'
+    assert selected in text(browser, test[1])
+    browser.post(
+        "/console/send",
+        form(number, text="", template=str(second.pk), body_1="Asha", body_2="A", button_0="A"),
+    )
+    [sent] = [orjson.loads(body) for body in sent_bodies(simulator, number)]
+    assert sent["template"]["name"] == "second"
+    file = SimpleUploadedFile("a.csv", b"to,name\n+919812345678,Asha\n")
+    columns = browser.post(many[1], {"file": file})["Location"]
+    page = text(browser, columns)
+    assert selected in page
+    assert "This field is required" not in page
+    query = {"template": str(second.pk), "from_": number.phone_number_id}
+    assert "Choose a column" in browser.get(columns.partition("?")[0], query).content.decode()
 
 
 def test_a_template_that_cannot_be_filled_in_says_so(
