@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from console.lists import numbers_meant
 from console.messages import WORDS, explained
 from console.visit import or_404
 from gateway import ids
@@ -27,9 +28,6 @@ from tenants.staff.search import Hit, register_finder
 from tenants.staff.site import register_page
 from webhooks.models import Delivery, Endpoint, Message
 
-INDIA = "91"
-"""The country code assumed for a number without one."""
-
 
 @register_finder("webhooks.view_event")
 def _messages(text: str) -> Iterator[Hit]:
@@ -39,8 +37,7 @@ def _messages(text: str) -> Iterator[Hit]:
     if text.startswith("wamid."):
         found = staff_message_search.find(text)
     elif (digits := _digits(text)) is not None:
-        wanted = [digits, f"{INDIA}{digits}"] if len(digits) == 10 else [digits]
-        found = staff_message_search.find_of_customer(wanted)
+        found = staff_message_search.find_of_customer(numbers_meant(digits))
     else:
         return
     tenants = Tenant.objects.in_bulk([message.tenant_id for message in found])

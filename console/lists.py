@@ -60,9 +60,21 @@ def cut_page(rows: Sequence[Any]) -> KeysetPage[Any]:
     return KeysetPage(rows[:ROWS_PER_PAGE], rows[ROWS_PER_PAGE - 1].id if more else None)
 
 
+INDIA = "91"
+"""The country code assumed for a number without one."""
+
+
+def numbers_meant(typed: str) -> list[str]:
+    """The phone numbers that a typed one may mean, in digits. Ten digits without `+` are a full number of a small
+    country, or one of India.
+    """
+    digits = "".join(filter(str.isdecimal, typed))
+    return [digits, f"{INDIA}{digits}"] if len(digits) == 10 and "+" not in typed else [digits]
+
+
 class CustomerNumberField(RegexField):
-    """A customer's typed phone number. The field's value has only digits, like the numbers stored in events and
-    messages.
+    """A customer's typed phone number. The field's value is the list of numbers that it may mean, in digits like the
+    numbers stored in events and messages.
     """
 
     default_error_messages = {"invalid": "Type the number with its country code, e.g. +91 98123 45678."}
@@ -70,8 +82,9 @@ class CustomerNumberField(RegexField):
     def __init__(self) -> None:
         super().__init__(r"^\+?[\d\s().-]{5,24}$", label="Customer's number", required=False, max_length=24)
 
-    def clean(self, value: Any) -> str:
-        return "".join(filter(str.isdecimal, super().clean(value)))
+    def clean(self, value: Any) -> Any:
+        typed = super().clean(value)
+        return numbers_meant(typed) if typed else []
 
 
 class IdsField(CharField):

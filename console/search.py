@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from console import navigation
+from console import lists, navigation
 from console.visit import Visit
 from gateway import ids
 from gateway.api.errors import NotFound
@@ -139,12 +139,12 @@ def _messages(visit: Visit, text: str) -> Iterator[Hit]:
 
 
 def _customers(visit: Visit, text: str) -> Iterator[Hit]:
-    if (number := typed_number(text)) is None:
+    if typed_number(text) is None:
         return
-    found = message_search.search(**visit.scope, equal={"wa_id": number}, limit=1)
-    if found.rows:
-        url = f"{reverse('console_messages')}?{urlencode({'wa_id': number})}"
-        yield Hit("Customer", f"Messages with +{number}", url)
+    for number in lists.numbers_meant(text):
+        if message_search.search(**visit.scope, equal={"wa_id": number}, limit=1).rows:
+            url = f"{reverse('console_messages')}?{urlencode({'wa_id': f'+{number}'})}"
+            yield Hit("Customer", f"Messages with +{number}", url)
 
 
 def _batches(visit: Visit, text: str) -> Iterator[Hit]:
@@ -168,9 +168,11 @@ def _templates(visit: Visit, text: str) -> Iterator[Hit]:
 def _numbers(visit: Visit, text: str) -> Iterator[Hit]:
     if not _NUMBER.fullmatch(text):
         return
-    digits = "".join(filter(str.isdecimal, text))
+    meant = lists.numbers_meant(text)
     own = PhoneNumber.objects.for_environment(**visit.scope)
-    for number in own.filter(Q(digits=digits) | Q(phone_number_id=digits) | Q(account__waba_id=digits)):
+    for number in own.filter(
+        Q(digits__in=meant) | Q(phone_number_id=meant[0]) | Q(account__waba_id=meant[0])
+    ):
         title = number.display_phone_number or number.phone_number_id
         yield Hit("Number", title, reverse("console_number", args=[number.phone_number_id]))
 

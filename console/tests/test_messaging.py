@@ -816,7 +816,14 @@ def test_a_message_shows_why_it_failed_and_everything_that_happened(
     ):
         assert words in page
     assert '<small class="lead">failed</small>' in text(browser, "/console/events")
-    for query in ("", "?status=failed", "?wa_id=%2B91 98123 45678", "?direction=outbound"):
+    for query in (
+        "",
+        "?status=failed",
+        "?wa_id=%2B91 98123 45678",
+        "?wa_id=98123 45678",
+        "?wa_id=9812345678&status=failed",
+        "?direction=outbound",
+    ):
         listed = text(browser, f"/console/messages{query}")
         assert wamid in listed
         assert '<td class="title">+919812345678</td>' in listed

@@ -544,8 +544,10 @@ def test_an_event_shows_its_body_and_its_deliveries(
     page = text(browser, f"/console/events/{event.public_id}")
     assert receiver.url in page
     Event.objects.update(wa_id="919812345678", display_phone_number="919800000001")
-    typed = text(browser, "/console/events?wa_id=%2B91 98123-45678")
-    assert all(shown in typed for shown in (event.public_id, "+919812345678", "+919800000001"))
+    for number in ("%2B91 98123-45678", "98123 45678", "919812345678"):
+        typed = text(browser, f"/console/events?wa_id={number}")
+        assert all(shown in typed for shown in (event.public_id, "+919812345678", "+919800000001"))
+    assert event.public_id not in text(browser, "/console/events?wa_id=%2B98123 45678")
     assert event.public_id not in text(browser, "/console/events?wa_id=919812345679")
     assert "with its country code" in text(browser, "/console/events?wa_id=asha")
     for half, text_of in (("data", "What you get."), ("raw", "As Meta sent it.")):

@@ -245,6 +245,19 @@ class BoundedList(Generic[Instance]):
         return rows
 
 
+def conditions_of(equal: Mapping[str, Any]) -> list[str]:
+    """SQL: each column has its value, or one of a list of values. The parameters have the columns' names."""
+    return [
+        f"{name} = ANY(%({name})s)" if isinstance(value, list) else f"{name} = %({name})s"
+        for name, value in equal.items()
+    ]
+
+
+def values_of(value: Any) -> list[Any]:
+    """The values of a column in `conditions_of`, for a walk."""
+    return value if isinstance(value, list) else [value]
+
+
 def id_after_all() -> UUID:
     """An id after all existing rows, even if processes' clocks differ. It excludes later partitions from a walk."""
     return ids.first_at(now() + CLOCKS_DIFFER)

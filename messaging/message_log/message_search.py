@@ -13,7 +13,16 @@ from uuid import UUID
 from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
-from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
+from gateway.database.bounded_walk import (
+    FIRST_ID,
+    LAST_ID,
+    BoundedList,
+    Page,
+    Walk,
+    conditions_of,
+    id_after_all,
+    values_of,
+)
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
 from webhooks.events.envelope import within_retention
 from webhooks.events.publish import LOOK_BACK
@@ -83,12 +92,13 @@ def search(
     before: UUID | None = None,
     limit: int,
 ) -> Page[Message]:
-    """A tenant's messages in one environment, newest first, filtered by column values, status and time of creation.
+    """A tenant's messages in one environment, newest first, filtered by column values, status and time of creation. A
+    list in `equal` stands for any of its values.
 
     `begin` is inclusive, `end` exclusive. If the walk ends early, a page has fewer than `limit` messages, even none,
     and still has a next page.
     """
-    conditions = [f"{name} = %({name})s" for name in equal]
+    conditions = conditions_of(equal)
     if status is not None:
         conditions.append(STATUS_CONDITIONS[status])
     return _MESSAGES.page(
@@ -105,7 +115,7 @@ def _walks(equal: Mapping[str, Any], status: str | None) -> list[Walk]:
     """The indexes that can serve a search: the indexes of the given columns, else the index of failed messages, else
     the index of all messages.
     """
-    walks = [Walk(_SCOPE, name, [equal[name]]) for name in _INDEXED if name in equal]
+    walks = [Walk(_SCOPE, name, values_of(equal[name])) for name in _INDEXED if name in equal]
     return walks or [Walk(f"{_SCOPE} AND failed_at IS NOT NULL" if status == "failed" else _SCOPE)]
 
 

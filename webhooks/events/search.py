@@ -13,7 +13,16 @@ from gateway import ids
 from gateway.api.errors import NotFound
 from gateway.clock import now
 from gateway.database import replica
-from gateway.database.bounded_walk import FIRST_ID, LAST_ID, BoundedList, Page, Walk, id_after_all
+from gateway.database.bounded_walk import (
+    FIRST_ID,
+    LAST_ID,
+    BoundedList,
+    Page,
+    Walk,
+    conditions_of,
+    id_after_all,
+    values_of,
+)
 from gateway.database.distribution import of_tenant
 from gateway.database.statements import StoredRows, bulk_cursor, uuids
 from webhooks.events.envelope import within_retention
@@ -99,7 +108,7 @@ def search(
     tenant_id: UUID,
     environment: str,
     types: Collection[str] = (),
-    equal: Mapping[str, str],
+    equal: Mapping[str, Any],
     begin: datetime | None = None,
     end: datetime | None = None,
     before: UUID | None = None,
@@ -107,11 +116,11 @@ def search(
 ) -> Page[Event]:
     """A tenant's events of one environment, newest first.
 
-    The events have one of the types and these column values, and were created at or after `begin` and before `end`. The
-    page begins with the newest event before the id `before`. A page can have fewer than `limit` events, even none, and
-    still have a next page.
+    The events have one of the types and these column values, and were created at or after `begin` and before `end`. A
+    list in `equal` stands for any of its values. The page begins with the newest event before the id `before`. A page
+    can have fewer than `limit` events, even none, and still have a next page.
     """
-    conditions = ["environment = %(environment)s", *(f"{name} = %({name})s" for name in equal)]
+    conditions = ["environment = %(environment)s", *conditions_of(equal)]
     if types:
         conditions.append("type = ANY(%(types)s)")
     return replica.read(
@@ -147,11 +156,11 @@ def may_have_since(*, tenant_id: UUID, environment: str, first: UUID) -> bool:
     return bool(found.rows) or found.before is not None
 
 
-def _walks(environment: str, types: Collection[str], equal: Mapping[str, str]) -> list[Walk]:
+def _walks(environment: str, types: Collection[str], equal: Mapping[str, Any]) -> list[Walk]:
     """The indexes that can serve a search, the most likely first."""
     for name in _OF_ONE_CUSTOMER:
         if name in equal:
-            return [Walk(_TENANT, name, [equal[name]])]
+            return [Walk(_TENANT, name, values_of(equal[name]))]
     walks = [Walk(_TENANT, name, [equal[name]]) for name in ("phone_number_id", "waba_id") if name in equal]
     if types:
         walks.insert(0, Walk(_TENANT, "type", sorted(set(types))))
