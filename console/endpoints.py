@@ -21,7 +21,7 @@ from console.endpoint_forms import (
     RotateForm,
     initial_of,
 )
-from console.form_ids import sent_before
+from console.form_ids import acting_once
 from console.visit import Visit, flash_errors, or_404, require_open
 from gateway.api import limits
 from gateway.api.errors import InvalidRequest, RateLimited, ServiceError
@@ -61,11 +61,8 @@ def endpoint_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     form = NewEndpointForm(request.POST or None)
     if request.method == "POST":
         require_open(visit)
-        if form.is_valid():
-            if sent_before(request):
-                return redirect("console_endpoints")
-            if (created := _create(request, visit, form)) is not None:
-                return created
+        if form.is_valid() and (created := _create(request, visit, form)) is not None:
+            return created
     every = Endpoint.objects.for_environment(**visit.scope).order_by("-id")
     rows = [row for row in every if row.kind != Endpoint.Kind.INBOX]
     return render(
@@ -166,9 +163,10 @@ def rotate(request: HttpRequest, visit: Visit, endpoint_id: UUID) -> HttpRespons
     form = RotateForm(request.POST)
     if not form.is_valid():
         return _endpoint_page(request, visit, found, rotate_form=form, status=400)
-    if sent_before(request):
-        return redirect("console_endpoint", endpoint_id)
-    rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
+    with acting_once(request) as may_act:
+        if not may_act:
+            return redirect("console_endpoint", endpoint_id)
+        rotated = lifecycle.rotate_secret(**_acting(visit), endpoint_id=endpoint_id, **form.cleaned_data)
     return _endpoint_page(request, visit, rotated, new_secret=rotated.secret)
 
 
@@ -265,10 +263,12 @@ def _sentence(error: ServiceError) -> str:
 
 
 def _create(request: HttpRequest, visit: Visit, form: NewEndpointForm) -> HttpResponse | None:
-    """Create an endpoint. Returns the page with its secret, even if its ping failed. Returns None when no endpoint was
-    created.
+    """Create an endpoint. Returns the page with its secret, even if its ping failed, and the list for a form that was
+    submitted before. Returns None when no endpoint was created.
     """
-    with _errors_in(form), endpoint_called(request, visit):
+    with _errors_in(form), endpoint_called(request, visit), acting_once(request) as may_act:
+        if not may_act:
+            return redirect("console_endpoints")
         body = checked(EndpointIn(data=form.body()))
         try:
             created = lifecycle.create(**_acting(visit), **body)

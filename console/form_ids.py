@@ -1,5 +1,8 @@
 """Forms whose answer shows a secret once. Each has an id, so a reload or a double click does not submit it twice."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.contrib import messages
 from django.core.cache import cache
 from django.http import HttpRequest
@@ -9,13 +12,22 @@ FORM_ID = "form_id"
 FORM_LIVES_SECONDS = 24 * 3600
 
 
-def sent_before(request: HttpRequest) -> bool:
-    """Whether the same form was submitted before. If it was, the next page says so."""
+@contextmanager
+def acting_once(request: HttpRequest) -> Iterator[bool]:
+    """Whether the block may act: False if the same form was submitted before, and then the next page says so. If the
+    block raises, nothing was done, and the form may be submitted again.
+    """
     form_id = request.POST.get(FORM_ID, "")[:64]
-    if not form_id or cache.add(f"form:{request.session.session_key}:{form_id}", 1, FORM_LIVES_SECONDS):
-        return False
-    messages.warning(
-        request,
-        "This form was already sent, and its answer was shown once. If you lost the secret, create a new one.",
-    )
-    return True
+    mark = f"form:{request.session.session_key}:{form_id}"
+    if form_id and not cache.add(mark, 1, FORM_LIVES_SECONDS):
+        messages.warning(
+            request,
+            "This form was already sent, and its answer was shown once. If you lost the secret, create a new one.",
+        )
+        yield False
+        return
+    try:
+        yield True
+    except Exception:
+        cache.delete(mark)
+        raise

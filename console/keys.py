@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 
 from console.account_settings import people_by_id
-from console.form_ids import sent_before
+from console.form_ids import acting_once
 from console.lists import IdsField
 from console.visit import Visit, require_active
 from gateway.api.errors import Forbidden, ServiceError
@@ -129,15 +129,16 @@ def key_list(request: HttpRequest, visit: Visit) -> HttpResponse:
     if request.method == "POST":
         require_active(visit)
         if form.is_valid():
-            if sent_before(request):
-                return redirect("console_api_keys")
             try:
-                new = api_keys.create(
-                    tenant=visit.tenant,
-                    within=_grant(visit),
-                    actor_user_id=visit.user.pk,
-                    **form.chosen(),
-                )
+                with acting_once(request) as may_act:
+                    if not may_act:
+                        return redirect("console_api_keys")
+                    new = api_keys.create(
+                        tenant=visit.tenant,
+                        within=_grant(visit),
+                        actor_user_id=visit.user.pk,
+                        **form.chosen(),
+                    )
             except ServiceError as error:
                 form.add_error(None, error.text.removeprefix("scopes: "))
             else:
@@ -170,11 +171,12 @@ def rotate_key(request: HttpRequest, visit: Visit, key_id: UUID) -> HttpResponse
         }
         return render(request, "console/rotate_key.html", context)
     require_active(visit)
-    if sent_before(request):
-        return redirect("console_api_keys")
     try:
-        keys = ApiKey.objects.for_tenant(visit.tenant.id)
-        new = api_keys.rotate(keys=keys, key_id=key_id, within=_grant(visit), actor_user_id=visit.user.pk)
+        with acting_once(request) as may_act:
+            if not may_act:
+                return redirect("console_api_keys")
+            keys = ApiKey.objects.for_tenant(visit.tenant.id)
+            new = api_keys.rotate(keys=keys, key_id=key_id, within=_grant(visit), actor_user_id=visit.user.pk)
     except Forbidden:
         messages.error(
             request,

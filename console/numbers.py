@@ -2,6 +2,7 @@
 endpoint, and the release.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from console.error_codes import UNREACHABLE
-from console.form_ids import sent_before
+from console.form_ids import acting_once
 from console.number_forms import FlowEndpointForm, ProfileForm, RegisterForm, ReleaseForm, TwoStepForm
 from console.page import LINKED_ENVIRONMENT
 from console.visit import Visit, flash_errors, or_404, require_active, require_open
@@ -166,9 +167,10 @@ def flows(request: HttpRequest, visit: Visit, phone_number_id: str) -> HttpRespo
         request.POST if do == "set" else None, initial={"url": endpoint.url} if endpoint else None
     )
     if request.method == "POST":
-        if do in {"key", "secret"} and sent_before(request):
-            return redirect("console_number_flows", phone_number_id)
-        with flash_errors(request), _asking_platform(request, found):
+        once = acting_once(request) if do in {"key", "secret"} else nullcontext(True)
+        with flash_errors(request), _asking_platform(request, found), once as may_act:
+            if not may_act:
+                return redirect("console_number_flows", phone_number_id)
             actor = Actor(user_id=visit.user.pk)
             match do:
                 case "set" if form.is_valid():

@@ -341,6 +341,17 @@ def test_a_key_says_how_often_it_was_used_and_leads_to_its_calls(
         assert log.count("/console/requests/req_") == count
 
 
+def test_a_form_for_a_key_that_was_refused_can_be_sent_again(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"name": "shop", "environment": "test", "form_id": "f1"}
+    monkeypatch.setattr(api_keys, "MOST_KEYS", 0)
+    assert browser.post("/console/api-keys", form).status_code == 400
+    monkeypatch.undo()
+    assert b"wb_test_" in browser.post("/console/api-keys", form).content
+    assert ApiKey.objects.filter(tenant=tenant).count() == 1
+
+
 def test_a_form_that_is_sent_twice_makes_one_key(browser: Client, tenant: Tenant) -> None:
     form = {"name": "shop", "environment": "test", "form_id": "f1"}
     assert b"wb_test_" in browser.post("/console/api-keys", form).content

@@ -290,7 +290,9 @@ def test_a_subscription_is_repaired_or_its_failure_explained(
     assert number.connection_detail != "not_subscribed"
 
 
-def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: PhoneNumber) -> None:
+def test_flows_are_turned_on_changed_and_turned_off(
+    browser: Client, number: PhoneNumber, simulator: RunningSimulator
+) -> None:
     path = f"/console/numbers/{number.phone_number_id}/flows"
 
     def posted(do: str, **fields: str) -> tuple[str, list[str]]:
@@ -311,6 +313,8 @@ def test_flows_are_turned_on_changed_and_turned_off(browser: Client, number: Pho
     page, secrets = posted("set", url="https://example.com/more")
     assert ("The address of your server is saved." in page, secrets) == (True, [])
     uploaded = FlowEndpoint.objects.get().key_uploaded_at
+    simulator.faults({"action": "error", "code": 2, "times": 1, "match": {"path": "encryption"}})
+    assert "Meta refused" in posted("key", form_id="f1")[0]
     page, secrets = posted("key", form_id="f1")
     assert "was already sent" in posted("key", form_id="f1")[0]
     assert ("A new key pair is created" in page, secrets) == (True, [])

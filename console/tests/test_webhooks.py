@@ -61,6 +61,20 @@ def test_an_endpoint_is_created_pinged_and_shows_its_secret_once(browser: Client
         assert secret[0] not in page
 
 
+def test_a_form_that_was_refused_can_be_corrected_and_sent_again(
+    browser: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the browser's Back, the form has the same id."""
+    monkeypatch.setattr(lifecycle, "MOST_ENDPOINTS", 0)
+    assert create(browser, receiver, form_id="f1").status_code == 400
+    monkeypatch.undo()
+    page = html.unescape(create(browser, receiver, form_id="f1").content.decode())
+    assert "was already sent" not in page
+    assert "whsec_" in page
+    assert create(browser, receiver, form_id="f1").status_code == 302
+    assert Endpoint.objects.count() == 1
+
+
 def test_the_audit_log_names_the_person_or_the_key_behind_a_change(
     browser: Client, tenant: Tenant, receiver: Receiver
 ) -> None:
