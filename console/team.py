@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from allauth.mfa.models import Authenticator
 from django import forms
@@ -51,15 +52,17 @@ class RemovalForm(forms.Form):
         label="Revoke these keys too", required=False, coerce=UUID, widget=forms.CheckboxSelectMultiple
     )
 
-    def __init__(self, *args: Any, keys: Iterable[ApiKey], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, keys: Iterable[ApiKey], zone: ZoneInfo, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["keys"].choices = [  # type: ignore[attr-defined]
-            (str(key.pk), f"{key.name}, {key.environment}: {key.prefix}… ({_use(key)})") for key in keys
+            (str(key.pk), f"{key.name}, {key.environment}: {key.prefix}… ({_use(key, zone)})") for key in keys
         ]
 
 
-def _use(key: ApiKey) -> str:
-    return f"last used {date_format(key.last_used_at, 'j M Y')}" if key.last_used_at else "never used"
+def _use(key: ApiKey, zone: ZoneInfo) -> str:
+    if key.last_used_at is None:
+        return "never used"
+    return f"last used {date_format(key.last_used_at.astimezone(zone), 'j M Y')}"
 
 
 class InviteForm(forms.Form):
@@ -153,7 +156,7 @@ def remove(request: HttpRequest, visit: Visit, user_id: int) -> HttpResponse:
     with or_404():
         member = members.find(tenant_id=visit.tenant.id, user_id=user_id)
     made = api_keys.made_by(tenant_id=visit.tenant.id, user_id=user_id).order_by("-id")
-    form = RemovalForm(request.POST if request.method == "POST" else None, keys=made)
+    form = RemovalForm(request.POST if request.method == "POST" else None, keys=made, zone=visit.zone)
     if request.method == "POST" and form.is_valid():
         with flash_errors(request):
             members.remove(

@@ -4,7 +4,7 @@ connected without an endpoint.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,7 +21,7 @@ from console.tests.conversing import PNID, WA_ID, inbound, outbound, status
 from gateway import ids
 from gateway.clock import now
 from messaging.conversations import list_and_search, read_marks
-from messaging.models import MessageTemplate, ReadMark
+from messaging.models import MessageTemplate, OptOut, ReadMark
 from messaging.tests.incoming import number_of
 from messaging.tests.test_opt_outs import T0
 from messaging.tests.test_opt_outs import write as take_in
@@ -199,6 +199,12 @@ def test_a_customer_who_opted_out_carries_a_mark_until_it_ends(browser: Client, 
     take_in("START", at=T0 + 60)
     assert "No marketing" not in rows(browser)[0]
     assert "Wants no marketing" not in text(browser, THREAD)
+
+
+def test_the_day_of_an_opt_out_is_in_the_members_zone(browser: Client, here: PhoneNumber) -> None:
+    take_in("STOP")
+    OptOut.objects.update(wrote_at=datetime(2026, 12, 1, 20, 30, tzinfo=UTC))
+    assert 'title="Wrote a stop word on 2 December 2026"' in text(browser, THREAD)
 
 
 def test_pages_of_the_list_name_each_conversation_once(

@@ -1,6 +1,7 @@
 """Passkeys in Chromium with a virtual authenticator: adding one, log-in with and without the password, limits."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_django import Settings
 from console import log_in_and_passkeys
 from tenants.models import OutboundMail, Tenant, User
 from tests.accessibility import ACCOUNT_MENU, Chromium, session_of, window
+from tests.browsers import text
 from tests.fixtures import Api, assert_error
 
 PASSWORD = "a long enough password"
@@ -193,6 +195,16 @@ def test_staff_keep_a_second_factor(staff: User, settings: Settings) -> None:
     page = client.post(f"/second-factor/webauthn/keys/{second.pk}/remove/", follow=True)
     assert "Staff need a second factor" in page.content.decode()
     assert list(Authenticator.objects.values_list("pk", flat=True)) == [second.pk]
+
+
+@pytest.mark.django_db
+def test_a_passkey_was_added_on_the_day_of_the_members_zone(person: User) -> None:
+    passkey = add_passkey(person)
+    Authenticator.objects.filter(pk=passkey.pk).update(created_at=datetime(2026, 12, 1, 20, 30, tzinfo=UTC))
+    client = Client()
+    client.force_login(person)
+    client.post("/reauthenticate", {"password": PASSWORD})
+    assert "<td>2 Dec 2026</td>" in text(client, "/second-factor/webauthn/")
 
 
 @pytest.mark.django_db

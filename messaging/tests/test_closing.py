@@ -1,9 +1,10 @@
 """Closing a tenant: its open batches end, and the contents of its events are deleted on request."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
+from django.template.loader import render_to_string
 
 from gateway import ids
 from gateway.clock import now
@@ -74,3 +75,19 @@ def test_a_closed_tenant_sends_nothing_more_and_its_contents_go_when_asked(
     )
     assert [model.objects.filter(tenant_id=other_tenant.id).count() for model in (OptOut, Export)] == [1, 2]
     assert leaving.close(tenant_id=tenant.id).ended["batches"] == 0
+
+
+def test_the_receipt_of_a_closed_tenant_names_the_day_in_india() -> None:
+    receipt = leaving.Receipt(
+        tenant_id=uuid4(),
+        closed_at=datetime(2026, 11, 30, 20, 30, tzinfo=UTC),
+        ended={},
+        data_until=None,
+    )
+    context = {
+        "tenant": Tenant(name="Asha"),
+        "service": "Gateway",
+        "support_email": "support@gateway.example",
+    }
+    mail = render_to_string("mail/closed.txt", {**context, "receipt": receipt})
+    assert "was closed on 1 December 2026, 02:00 IST." in mail

@@ -1,7 +1,7 @@
 """Scopes of API keys: calls that a key may make, rights that it may give to new keys, and its maker."""
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
@@ -255,7 +255,9 @@ class TestAMemberWhoLeaves:
         api_keys.revoke(keys=ApiKey.objects.all(), key_id=ended.row.id)
         client.force_login(owner)
         page = f"/console/team/people/{leaver.pk}/remove"
+        ApiKey.objects.filter(pk=kept.row.pk).update(last_used_at=datetime(2026, 12, 1, 20, 30, tzinfo=UTC))
         shown = text(client, page)
+        assert "last used 2 Dec 2026" in shown, "the day in the owner's zone"
         assert [new.row.name for new in (own, by_key, kept, others, ended) if new.row.prefix in shown] == [
             "own",
             "by key",
