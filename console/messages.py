@@ -22,6 +22,7 @@ from gateway.meta_errors import THROUGHPUT
 from gateway.upstream.notifications.change import STATUSES
 from messaging import csv_batches
 from messaging.conversations import list_and_search
+from messaging.conversations.list_and_search import Gist
 from messaging.message_log import detail, message_search
 from messaging.message_log.detail import Detail, Error, MessageEvent
 from tenants.labels import milliseconds
@@ -134,6 +135,7 @@ def message_list(request: HttpRequest, visit: Visit) -> HttpResponse:
             "meanings": meanings_of(row.error_code for row in page.rows),
             "page": lists.KeysetPage(page.rows, page.before),
             "filtered": bool(wanted),
+            "of_customer": "wa_id" in wanted,
         },
     )
 
@@ -160,19 +162,20 @@ def _shown(visit: Visit, rows: Sequence[Message]) -> list[dict[str, Any]]:
     a group has only its own writer's name.
     """
     if visit.is_support:
-        gists = [("", "")] * len(rows)
+        gists = [Gist("", "", "")] * len(rows)
     else:
         gists = list_and_search.gists(list_and_search.Scope(visit.tenant.id, visit.environment), rows)
     customers = [row.wa_id or row.user_id or row.id for row in rows]
-    names = {customer: name for customer, (name, _) in zip(customers, gists, strict=True) if name}
+    names = {customer: gist.name for customer, gist in zip(customers, gists, strict=True) if gist.name}
     return [
         {
             "row": row,
             "key": row.wamid or ids.encode(ids.EVENT, row.id),
             "name": names.get(customer),
-            "gist": gist,
+            "gist": gist.text,
+            "customer": row.wa_id or row.user_id or gist.to,
         }
-        for row, customer, (_, gist) in zip(rows, customers, gists, strict=True)
+        for row, customer, gist in zip(rows, customers, gists, strict=True)
     ]
 
 

@@ -32,7 +32,7 @@ from tenants.models import AuditEntry, Tenant
 from tests.browsers import browser_of, text
 from tests.fixtures import Api, assert_error
 from webhooks.endpoints import lifecycle
-from webhooks.models import Delivery, Endpoint, Event, EventPayload
+from webhooks.models import Delivery, Endpoint, Event, EventPayload, Message
 from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -723,6 +723,19 @@ def test_the_list_of_messages_says_who_wrote_what(tenant: Tenant, browser: Clien
     assert "On its way." in answer
     assert "Asha" not in other
     assert "+919800000009 Nobody knows this one." in other
+
+
+def test_a_message_that_was_refused_at_once_is_found_among_the_failed(
+    tenant: Tenant, browser: Client, here: PhoneNumber
+) -> None:
+    outbound(tenant, "On its way.", status="failed", error_code=131026)
+    Message.objects.update(wa_id=None)
+    (row,) = messages(browser, status="failed")
+    assert "+919812345678 On its way." in row, "the recipient in the request"
+    assert messages(browser, wa_id=WA_ID) == []
+    page = browser.get(f"/console/messages?wa_id={WA_ID}").content.decode()
+    assert 'href="/console/messages?status=failed">Look among the failed messages' in page
+    assert "Look among the failed" not in browser.get("/console/messages").content.decode()
 
 
 def test_past_retention_the_list_of_messages_shows_no_text(

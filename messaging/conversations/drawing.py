@@ -79,6 +79,13 @@ def said(row: Message, content: bytes | None) -> Said:
     )
 
 
+def recipient(message: Said) -> str:
+    """The recipient in the sent request. Empty for a customer's message, and past retention."""
+    body = message.body if message.body is not None and message.row.direction == "outbound" else {}
+    to = body.get("to") or body.get("recipient")
+    return to if isinstance(to, str) else ""
+
+
 def lines_of(messages: Sequence[Said], documents: Documents) -> list[Line]:
     """The lines of a thread, oldest first. `messages` are newest first. A reaction or change is shown at the message
     that it refers to.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -360,10 +360,22 @@ def content_of(scope: Scope, key: str) -> Said:
     return _said(scope, [row])[0]
 
 
-def gists(scope: Scope, rows: Sequence[Message]) -> list[tuple[str, str]]:
-    """For each message, the customer's name and the text in one line. The business's own messages have no name."""
+class Gist(NamedTuple):
+    """A message in one line."""
+
+    name: str
+    """The customer's name. Empty for the business's own messages."""
+    text: str
+    to: str
+    """The recipient in the sent request. The log has none of a message that WhatsApp refused at once."""
+
+
+def gists(scope: Scope, rows: Sequence[Message]) -> list[Gist]:
+    """Messages in one line each."""
     documents = _documents(scope, rows)
-    return [(message.name, drawing.gist(message, documents)) for message in _said(scope, rows)]
+    return [
+        Gist(said.name, drawing.gist(said, documents), drawing.recipient(said)) for said in _said(scope, rows)
+    ]
 
 
 def _heads(
