@@ -4,7 +4,7 @@ from calendar import timegm
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -168,7 +168,7 @@ def figures(request: HttpRequest, visit: Visit) -> HttpResponse:
     """Show the figures by day for the chosen range."""
     form = RangeForm(visit, request.GET or None)
     days, narrowed = form.wanted()
-    found = _read(visit, days, narrowed)
+    found = read_days(visit, days, narrowed)
     by_day = _days(visit, found, days)
     return render(
         request,
@@ -196,7 +196,7 @@ def _ads(messages: list[Sums]) -> list[tuple[str, int]]:
 
 def last_days(visit: Visit) -> SafeString | None:
     """The plot of the last days on the home page. None when no message was sent in these days."""
-    found = _read(visit, DAYS[0])
+    found = read_days(visit, DAYS[0])
     by_day = _days(visit, found, DAYS[0])
     if not any(day.sent for day in by_day):
         return None
@@ -206,14 +206,19 @@ def last_days(visit: Visit) -> SafeString | None:
     )
 
 
-def _read(visit: Visit, days: int, equal: Mapping[str, str] | None = None) -> statistics.Figures:
+def read_days(
+    visit: Visit, days: int, equal: Mapping[str, str] | None = None, *, groups: Sequence[str] = ()
+) -> statistics.Figures:
+    """The figures of the last days in the visit's zone, today included."""
     end = now()
+    # In calendar days: a day has 23 or 25 hours when the clocks change.
+    first = end.astimezone(visit.zone).date() - timedelta(days=days - 1)
     return statistics.read(
         **visit.scope,
-        begin=end - timedelta(days=days - 1),
+        begin=datetime.combine(first, time(), visit.zone),
         end=end,
         interval="day",
-        groups=(),
+        groups=groups,
         equal=equal or {},
         zone=visit.zone,
     )

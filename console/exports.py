@@ -29,7 +29,7 @@ from django.urls import reverse
 
 from console import lists
 from console.account_settings import people_by_id, who
-from console.analytics import RangeForm
+from console.analytics import RangeForm, read_days
 from console.messages import MessageFilter, search_page
 from console.request_log import RequestFilter
 from console.visit import Visit
@@ -45,7 +45,6 @@ from messaging import data_export
 from tenants import audit, mail
 from tenants.audit_labels import action_words, changes
 from tenants.models import AuditEntry, Export, ExportPart
-from webhooks.analytics import statistics
 
 log = structlog.get_logger(__name__)
 
@@ -135,16 +134,7 @@ def _requests(visit: Visit, query: QueryDict) -> Pages:
 
 def _analytics(visit: Visit, query: QueryDict) -> Pages:
     days, narrowed = RangeForm(visit, query).wanted()
-    end = now()
-    found = statistics.read(
-        **visit.scope,
-        begin=end - timedelta(days=days - 1),
-        end=end,
-        interval="day",
-        groups=("phone_number_id", "template"),
-        equal=narrowed,
-        zone=visit.zone,
-    )
+    found = read_days(visit, days, narrowed, groups=("phone_number_id", "template"))
     counted = ("received", "sent", "delivered", "read", "failed")
     yield [
         (

@@ -2,7 +2,7 @@
 
 import html
 import re
-from datetime import UTC, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -899,6 +899,32 @@ def test_the_newest_day_of_figures_is_the_day_of_the_member(
     assert (newest[0], newest[2]) == (f"{at:%-d %b %Y}", "3")
     assert {day[2] for day in older} == {"0"}
     assert f"3 sent on {at:%-d %B}" in text(browser, "/console")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("at", "first"),
+    [
+        # The clocks went back on 1 November, and forward on 8 March.
+        (datetime(2026, 11, 6, 4, 30, tzinfo=UTC), date(2026, 10, 30)),
+        (datetime(2026, 3, 10, 4, 30, tzinfo=UTC), date(2026, 3, 4)),
+    ],
+)
+def test_figures_begin_on_the_first_day_when_the_clocks_change(
+    browser: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, at: datetime, first: date
+) -> None:
+    zone = ZoneInfo("America/New_York")
+    User.objects.filter(tenant=tenant).update(time_zone=zone.key)
+    monkeypatch.setattr("console.analytics.now", lambda: at)
+    monkeypatch.setattr("console.exports.now", lambda: at)
+    for back, count in ((0, 3), (1, 5)):
+        day = datetime.combine(first - timedelta(days=back), time(12), zone)
+        hour = int(day.timestamp()) // 3600
+        figure(tenant, hour=hour, direction="outbound", measure="sent", count=count)
+    shown = days(text(browser, "/console/figures?days=7"))
+    assert (shown[-1][0], shown[-1][2]) == (f"{first:%-d %b %Y}", "3")
+    lines = b"".join(browser.get("/console/figures/export.csv?days=7")).decode().splitlines()[1:]
+    assert [line.partition(",")[0] for line in lines] == [str(first)]
 
 
 @pytest.mark.django_db
