@@ -5,13 +5,14 @@ The endpoint's `uid` contains the id of the account or number, so concurrent req
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from rest_framework import serializers
 
-from gateway.api.errors import Conflict, InvalidRequest
+from gateway.api.errors import Conflict, InvalidRequest, NotFound
 from tenants.audit import Actor
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint
@@ -93,9 +94,16 @@ class Callback:
             except Conflict:
                 # A concurrent call verified the endpoint first.
                 self._change(endpoint, changes)
+        except NotFound:
+            if created is not None:
+                raise
+            # The concurrent call that created the endpoint deleted it, because its own handshake failed.
+            return self.set(url=url, verify_token=verify_token)
         except WebhookVerifyFailed:
             if created is not None:
-                self._delete(created)
+                # A concurrent call may have verified the endpoint, or deleted it.
+                with suppress(NotFound):
+                    self._delete(created, only_pending=True)
             raise
         if created is None:
             return {"success": True}
@@ -117,10 +125,11 @@ class Callback:
             actor=self.actor,
         )
 
-    def _delete(self, endpoint: Endpoint) -> None:
+    def _delete(self, endpoint: Endpoint, *, only_pending: bool = False) -> None:
         lifecycle.delete(
             tenant_id=self.tenant_id,
             environment=self.environment,
             endpoint_id=endpoint.id,
             actor=self.actor,
+            only_pending=only_pending,
         )

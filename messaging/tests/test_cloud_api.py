@@ -37,6 +37,7 @@ from tests.scripted_graph import ScriptedGraph
 from tests.simulated import RunningSimulator, SimulatedAccount
 from webhooks.endpoints import lifecycle
 from webhooks.models import Endpoint, Event
+from webhooks.requests import verify_ping
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -592,6 +593,39 @@ class TestCallbacks:
             patch.setattr(lifecycle, "create", create)
             assert [each.result() for each in [pool.submit(post) for _ in range(2)]] == [200, 200]
         assert Endpoint.objects.filter(format="meta").count() == 1
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_a_failed_one_leaves_what_another_call_set_meanwhile(
+        self,
+        api: Api,
+        account: SimulatedAccount,
+        receiver: Receiver,
+        number: PhoneNumber,
+        monkeypatch: pytest.MonkeyPatch,
+        is_deleted: bool,
+    ) -> None:
+        """The other call finds the endpoint of the first one. It gets 200, also if the first one fails during its
+        handshake and so deletes that endpoint.
+        """
+        path, original = f"/v25.0/{account.waba_id}/subscribed_apps", verify_ping.passed
+        right = {"override_callback_uri": receiver.url, "verify_token": "t"}
+        mistyped = {**right, "override_callback_uri": "http://127.0.0.1:9/"}
+        answers: list[Any] = []
+
+        def passed(endpoint: Endpoint, **given: Any) -> verify_ping.Ping:
+            if endpoint.url == mistyped["override_callback_uri"]:
+                answers.append(api.post(path, right))
+            elif is_deleted:
+                Endpoint.objects.filter(verified_at=None, url=mistyped["override_callback_uri"]).delete()
+            return original(endpoint, **given)
+
+        monkeypatch.setattr(verify_ping, "passed", passed)
+        error_of(api.post(path, mistyped), 400, 2200)
+        (answer,) = answers
+        assert answer.json()["success"] is True, answer.content
+        endpoint = Endpoint.objects.get(format="meta")
+        assert (endpoint.status, endpoint.url) == ("active", receiver.url)
+        assert ("webhook" in answer.json()) == is_deleted
 
 
 class TestMarketingMessages:

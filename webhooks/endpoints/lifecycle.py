@@ -285,10 +285,17 @@ def rotate_secret(
     return endpoint
 
 
-def delete(*, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor) -> None:
-    """Delete an endpoint. The dispatcher marks its waiting deliveries dead (`endpoint_deleted`)."""
+def delete(
+    *, tenant_id: UUID, environment: str, endpoint_id: UUID, actor: Actor, only_pending: bool = False
+) -> None:
+    """Delete an endpoint. The dispatcher marks its waiting deliveries dead (`endpoint_deleted`).
+
+    With `only_pending`, an endpoint that has passed a ping meanwhile, or was paused, stays. Raises NotFound.
+    """
     with transaction.atomic():
         endpoint = _locked(tenant_id=tenant_id, environment=environment, endpoint_id=endpoint_id)
+        if only_pending and endpoint.status != Endpoint.Status.PENDING:
+            return
         _audit("webhook_endpoint.delete", endpoint, difference(_recorded(endpoint), {}), actor)
         endpoint.delete()
         _notify(endpoint)
