@@ -162,7 +162,12 @@ def completing(use: KeyUse, reply: Reply) -> Statements[None]:
 
 
 def releasing(use: KeyUse) -> Statements[None]:
-    """Release a claimed key, because the message was certainly not sent. The next request may use the key."""
+    """Release a claimed key, because the message was certainly not sent. The next request may use the key.
+
+    For one transaction. If the answer to the claim was lost, its commit may still be under way. So the key is claimed
+    again first, which waits for the end of that commit.
+    """
+    yield from beginning(use)
     yield _RELEASE, [use.tenant_id, use.environment, use.key, use.claim]
 
 

@@ -10,6 +10,7 @@ an unknown outcome and is not repeated, so no message is sent twice.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +21,14 @@ from django.db import OperationalError
 
 from gateway import ids
 from gateway.api import event_loop, limits
-from gateway.api.errors import InvalidRequest, MetaUnreachable, Reply, ServiceError, error_reply
+from gateway.api.errors import (
+    InvalidRequest,
+    MetaUnreachable,
+    Reply,
+    ServiceError,
+    ServiceUnavailable,
+    error_reply,
+)
 from gateway.api.event_loop import ThreadPool
 from gateway.database.statements import STATEMENT_SECONDS, LoopConnection, LoopGroupCommit, Statements
 from gateway.database.transactions import error_fields, is_outage
@@ -123,6 +131,7 @@ class SendRuntime:
         self._events: LoopGroupCommit[Publication, None] = LoopGroupCommit(
             _publishing, connections=EVENT_CONNECTIONS, size=lambda _: 1, most=MOST_TOGETHER
         )
+        self._background: set[asyncio.Task[None]] = set()
         self._idle: asyncio.LifoQueue[LoopConnection] = asyncio.LifoQueue()
         for _ in range(OWN_CONNECTIONS):
             self._idle.put_nowait(LoopConnection())
@@ -153,8 +162,17 @@ class SendRuntime:
         """Run a function that uses Django's ORM, in a thread."""
         await self._threads.run(work)
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` in a task that no send waits for. `close` cancels it."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
     async def close(self) -> None:
         """Close all connections after the last send has its answer."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         await self._senders.close()
         await self._events.close()
         while not self._idle.empty():
@@ -189,7 +207,7 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     """Send one message (send rules 1 to 7). Returns the upstream's answer. After a ServiceError nothing was sent."""
     began = time.perf_counter()
     use = request.key_use()
-    opened = await (runtime.read(opening(request, use)) if use else _opening_without_key(runtime, request))
+    opened = await (_open_with_key(runtime, request, use) if use else _opening_without_key(runtime, request))
     if isinstance(opened, ServiceError):
         raise opened
     if isinstance(opened, Reply):
@@ -228,6 +246,40 @@ async def send_on(runtime: SendRuntime, request: SendRequest) -> Reply:
     return outcome.reply
 
 
+async def _open_with_key(
+    runtime: SendRuntime, request: SendRequest, use: KeyUse
+) -> Sender | Reply | ServiceError:
+    """Run `opening`. If the answer to the claim of the key is lost, the caller may repeat, so the claim is released in
+    the background.
+    """
+    claims: list[KeyUse] = []
+    try:
+        return await runtime.read(opening(request, use, before_claim=claims.append))
+    except Exception as error:
+        if claims and is_outage(error):
+            runtime.in_background(_withdraw(runtime, use))
+        raise
+
+
+async def _withdraw(runtime: SendRuntime, use: KeyUse) -> None:
+    """Release a claim for which nothing is sent. If the database stays away, the replay of the journal releases it."""
+    begun = journal.Begun(
+        event_id=ids.uuid7(),
+        tenant_id=use.tenant_id,
+        environment=use.environment,
+        waba_id="",
+        phone_number_id="",
+        digits="",
+        sent=b"",
+        idempotency_key=use.key,
+        claim=use.claim,
+    )
+    refusal = error_reply(ServiceUnavailable(), None)
+    # If the journal cannot be written, it logs an error, and the claim stays.
+    with suppress(ServiceUnavailable):
+        await _record(runtime, use.tenant_id, _Outcome(refusal, is_stored=False), use, journal.begin(begun))
+
+
 async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Sender | ServiceError:
     """Look up the sending number. The number is never cached.
 
@@ -242,10 +294,13 @@ async def _opening_without_key(runtime: SendRuntime, request: SendRequest) -> Se
     return connection_problem(number) or number
 
 
-def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Reply | ServiceError]:
+def opening(
+    request: SendRequest, use: KeyUse | None, *, before_claim: Callable[[KeyUse], None] = lambda _: None
+) -> Statements[Sender | Reply | ServiceError]:
     """Claim the idempotency key and return the sending number, or the answer to the caller if nothing may be sent.
 
     If the key was used before, the answer of that use takes precedence over any problem (decision "Messages").
+    `before_claim` is called before the statement that claims the key.
     """
     number: Sender | None = None
     problem: ServiceError | None = outbound.problem_of_message(request.body)
@@ -262,7 +317,10 @@ def opening(request: SendRequest, use: KeyUse | None) -> Statements[Sender | Rep
     if problem is not None:
         return ((yield from idempotency.earlier(use)) if use else None) or problem
     assert number is not None  # noqa: S101 - a missing number is a problem
-    return ((yield from idempotency.beginning(use)) if use else None) or number
+    if use is None:
+        return number
+    before_claim(use)
+    return (yield from idempotency.beginning(use)) or number
 
 
 def _unknown_sender(request: SendRequest) -> Statements[InvalidRequest]:

@@ -1,26 +1,29 @@
 """Races of sends and batches. Each environment has its own keys. A runner that lost its lease releases nothing."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 
 from gateway.api.errors import Reply
 from gateway.clock import now
 from gateway.database import statements
 from messaging import idempotency
 from messaging.batches import held_batch
-from messaging.models import Batch, BatchItem
+from messaging.models import Batch, BatchItem, IdempotencyRecord
+from messaging.sending import flow, journal, journal_replay
 from messaging.sending.flow import SendRuntime
 from messaging.tests.conftest import connected_number
 from phone_numbers.models import PhoneNumber
 from tenants.credentials import api_keys
 from tenants.models import Tenant
-from tests.fixtures import Api
+from tests.fixtures import Api, assert_error, wait_until
 from tests.simulated import RunningSimulator
 from webhooks.models import Event
 
@@ -87,6 +90,83 @@ def test_a_key_that_was_released_during_the_claim_sends_nothing(tenant: Tenant) 
     with pytest.raises(StopIteration) as ended:
         claim.send(found)
     assert isinstance(ended.value.value, idempotency.InProgress)
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["one answer is lost", "the database stays away"])
+def test_a_claim_whose_answer_was_lost_is_released(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    settings: Any,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    is_away: bool,
+) -> None:
+    """The database commits the claim and fails before it answers. The caller may repeat, as the error says."""
+    settings.DATA_DIR = tmp_path
+    monkeypatch.setattr(journal, "_slots", journal._Slots())
+    monkeypatch.setattr(flow, "RECORD_PATIENCE_SECONDS", 0.3)
+    beginning, lost = idempotency.beginning, []
+
+    def committed_and_lost(use: idempotency.KeyUse) -> Any:
+        answer = yield from beginning(use)
+        if not lost:
+            lost.append(use)
+            raise OperationalError("server closed the connection unexpectedly")
+        return answer
+
+    async def away(*_: Any) -> None:
+        raise OperationalError("away")
+
+    def claimed() -> bool:
+        return IdempotencyRecord.objects.exists()
+
+    with monkeypatch.context() as outage:
+        outage.setattr(idempotency, "beginning", committed_and_lost)
+        if is_away:
+            outage.setattr(SendRuntime, "write", away)
+        refused = api.post("/v1/messages", body_of(number), Idempotency_Key="order-1")
+        assert_error(refused, 503, "service_unavailable")
+        if is_away:
+            wait_until(lambda: journal_replay.replay() and not claimed(), "The replay does not release it.")
+    wait_until(lambda: not claimed(), "Nothing releases it.")
+    sent = api.post("/v1/messages", body_of(number), Idempotency_Key="order-1")
+    assert (sent.status_code, "Idempotent-Replayed" in sent) == (200, False)
+    rows = simulator.control("GET", f"requests?node={number.phone_number_id}&limit=100")["data"]
+    assert len([row for row in rows if row["path"].endswith("/messages")]) == 1
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+def test_a_release_waits_for_a_claim_that_is_being_committed(tenant: Tenant) -> None:
+    """A commit goes on while the disk stands still, also after its caller has given up."""
+    use, is_open, ends = use_of(tenant), threading.Event(), threading.Event()
+
+    def claim() -> None:
+        try:
+            with transaction.atomic():
+                statements.run(idempotency.beginning(use))
+                is_open.set()
+                ends.wait(10)
+        finally:
+            connection.close()
+
+    def release() -> None:
+        try:
+            with transaction.atomic():
+                statements.run(idempotency.releasing(use))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        claiming = pool.submit(claim)
+        assert is_open.wait(10)
+        releasing = pool.submit(release)
+        with pytest.raises(TimeoutError):
+            releasing.result(0.5)
+        ends.set()
+        claiming.result(10)
+        releasing.result(10)
+    assert statements.run(idempotency.earlier(use)) is None
 
 
 def test_a_late_release_keeps_the_outcome_that_is_stored(tenant: Tenant) -> None:
