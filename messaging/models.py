@@ -326,8 +326,9 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
 
     Written by `batches/scheduled_messages.py`. After it is claimed, `batches/scheduled_sender.py` writes it.
 
-    It is claimed (`sending`) before it is sent, and never claimed for sending a second time, so it is sent at most
-    once. If a claim expires without a result, the send was interrupted and its outcome is unknown.
+    It is claimed (`sending`) before it is sent, and claimed for sending a second time only if WhatsApp certainly did
+    not take it, so it is sent at most once. If a claim expires without a result, the send was interrupted and its
+    outcome is unknown.
     """
 
     class Status(models.TextChoices):
@@ -350,6 +351,7 @@ class ScheduledMessage(ids.PublicId, ids.MadeById, models.Model):
     """The bytes that Meta receives. Empty after the message has ended, because its event then has the body.
     """
     claimed_until = models.DateTimeField(null=True)
+    """When the claim expires. While the message is `scheduled`: it is not claimed before this time."""
     claim = models.UUIDField(null=True)
     http_status = models.PositiveSmallIntegerField(null=True)
     wamid = models.TextField(null=True)

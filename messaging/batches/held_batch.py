@@ -126,6 +126,8 @@ class Outcome:
     sent_at: datetime | None = None
     retryable: bool = False
     """Whether the message was certainly not sent and may succeed later."""
+    retry_after: int | None = None
+    """How many seconds later the message may succeed, if the upstream's answer shows it."""
     upstream_ms: float | None = None
     is_throttled: bool = False
     """Whether the upstream rejected the message because the number sends too fast."""

@@ -1,9 +1,10 @@
 """Sends scheduled messages when they are due: claim → wait for the number's turn → send → record.
 
 Part of the batch runner (`messaging/batches/runner.py`), which polls for due messages every second. A message is
-claimed before it is sent. It is never claimed for sending a second time, so it is sent at most once. If a claim expires
-without a result, the message ends with an unknown outcome. A message that cannot be sent at its time waits for
-PATIENCE, then it fails. Each number has its own task and a limited number of claims, so no number delays another.
+claimed before it is sent. It is claimed for sending a second time only if WhatsApp certainly did not take it, so it is
+sent at most once. If a claim expires without a result, the message ends with an unknown outcome. A message that cannot
+be sent at its time waits for PATIENCE, then it fails. Each number has its own task and a limited number of claims, so
+no number delays another.
 """
 
 import asyncio
@@ -39,7 +40,9 @@ from webhooks.events.publish import publish
 log = structlog.get_logger(__name__)
 
 PATIENCE = timedelta(minutes=15)
-"""How long after its time a message can still be sent, if its number or its tenant could not send before."""
+"""How long after its time a message can still be sent, if its number, its tenant or WhatsApp prevented that before."""
+AGAIN_SECONDS = 10.0
+"""The shortest wait before a message is sent again that WhatsApp did not take, for example while it is unreachable."""
 CLAIM_SECONDS = 300.0
 """How long a claim lasts. A send takes far less time, even with all its waits."""
 SAFE_SECONDS = 200.0
@@ -59,7 +62,8 @@ Status = ScheduledMessage.Status
 Value = TypeVar("Value")
 
 _DUE = """
-SELECT EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'scheduled' AND send_at <= now()),
+SELECT EXISTS (SELECT FROM messaging_scheduledmessage
+               WHERE status = 'scheduled' AND send_at <= now() AND (claimed_until IS NULL OR claimed_until <= now())),
        EXISTS (SELECT FROM messaging_scheduledmessage WHERE status = 'sending' AND claimed_until < now()),
        EXISTS (SELECT FROM messaging_batch WHERE waiting_for = 'scheduled' AND send_at <= now())
 """
@@ -74,7 +78,8 @@ WITH due AS MATERIALIZED (
         LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="s")} THEN 'tenant_suspended'
                              WHEN n.id IS NULL THEN 'number_released'
                              WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS h (hindrance)
-    WHERE s.status = 'scheduled' AND s.send_at <= now() AND s.phone_number_id <> ALL(%(busy)s::text[])
+    WHERE s.status = 'scheduled' AND s.send_at <= now() AND (s.claimed_until IS NULL OR s.claimed_until <= now())
+      AND s.phone_number_id <> ALL(%(busy)s::text[])
       AND (h.hindrance IS NULL OR s.send_at < now() - make_interval(secs => %(patience)s))
     ORDER BY s.send_at LIMIT %(limit)s
     FOR NO KEY UPDATE OF s SKIP LOCKED
@@ -118,7 +123,7 @@ class Claimed:
     """The customer's hours in which the message may be sent. None means at any time."""
     hindrance: str | None
     is_late: bool
-    """Whether the message is more than PATIENCE late. Such a message is not released when the upstream throttles."""
+    """Whether the message is more than PATIENCE late. Such a message is not sent again if WhatsApp does not take it."""
 
     @property
     def public_id(self) -> str:
@@ -229,12 +234,14 @@ class ScheduledSends:
             self._process.slots.release()
         if outcome is not None and outcome.is_throttled:
             pacer.throttled()
-        if outcome is None or (outcome.is_throttled and not message.is_late):
-            await self._until_done(release, message)
-            return
-        if outcome.token_problem:
+        if outcome is not None and outcome.token_problem:
             await asyncio.to_thread(question_token, number)
-        await self._until_done(record, message, number, outcome)
+        if outcome is None:
+            await self._until_done(release, message)
+        elif outcome.retryable and not message.is_late and (wait := _wait(outcome)) < PATIENCE:
+            await self._until_done(release, message, wait)
+        else:
+            await self._until_done(record, message, number, outcome)
 
     async def _attempt(self, message: Claimed, number: Sender, safe_until: float) -> GraphAnswer:
         if self._process.stopping or time.monotonic() > safe_until or closed_until(message.hours, now()):
@@ -309,11 +316,20 @@ def record(message: Claimed, number: Sender, outcome: Outcome) -> None:
             checklist.mark(tenant_id=message.tenant_id, step="test_message_sent")
 
 
-def release(message: Claimed) -> None:
-    """Release a message that was certainly not sent. It is due at once, or when its customer's hours begin again."""
-    send_at = closed_until(message.hours, now())
+def release(message: Claimed, wait: timedelta = timedelta()) -> None:
+    """Release a message that was certainly not sent. It is due after `wait`, or when its customer's hours begin."""
+    moment = now()
+    send_at = closed_until(message.hours, moment)
     waits = {} if send_at is None else {"send_at": send_at}
-    _own(message).update(status=Status.SCHEDULED, claim=None, claimed_until=None, **waits)
+    not_before = moment + wait if wait else None
+    _own(message).update(status=Status.SCHEDULED, claim=None, claimed_until=not_before, **waits)
+
+
+def _wait(outcome: Outcome) -> timedelta:
+    """How long a message waits that the upstream did not take. For a throttled number, its pacer slows down instead."""
+    if outcome.is_throttled:
+        return timedelta()
+    return timedelta(seconds=max(AGAIN_SECONDS, outcome.retry_after or 0))
 
 
 def _own(message: Claimed) -> QuerySet[ScheduledMessage]:

@@ -116,7 +116,13 @@ async def send_once(
             if time.monotonic() >= until:
                 return Outcome(not_sent(details), sent_at=sent_at, retryable=True)
         except AppSecretRefused:
-            return Outcome(answer.body, False, answer.status, sent_at, True, answer.ms)
+            return Outcome(
+                answer.body,
+                http_status=answer.status,
+                sent_at=sent_at,
+                retryable=True,
+                upstream_ms=answer.ms,
+            )
         except MetaUnreachable as error:
             details = {**(error.details or {}), "reason": "unusable_answer"}
             return Outcome(outcome_unknown(details), False, details.get("upstream_status"), sent_at)
@@ -127,6 +133,7 @@ async def send_once(
                 http_status=answer.status,
                 sent_at=sent_at,
                 retryable=verdict.is_unsent,
+                retry_after=verdict.retry_after,
                 upstream_ms=answer.ms,
                 is_throttled=verdict.code == THROUGHPUT or answer.status == 429,
                 token_problem=verdict.token_problem,

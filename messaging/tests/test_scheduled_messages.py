@@ -21,7 +21,7 @@ from phonenumbers.tzdata import TIMEZONE_DATA
 
 from gateway import ids
 from gateway.clock import isoformat, now
-from gateway.upstream.calls import UpstreamUnreachable
+from gateway.upstream.calls import AsyncPool, UpstreamUnreachable
 from messaging import retention
 from messaging.batches import held_batch, runner, scheduled_messages, scheduled_sender, sender
 from messaging.batches.body import LONGEST_TEXT
@@ -380,6 +380,57 @@ def test_a_throttled_one_goes_later(api: Api, number: PhoneNumber, simulator: Ru
     assert Event.objects.filter(type="message.outbound").count() == 1
 
 
+@pytest.mark.parametrize("code", [131057, 131056, 190, None])
+def test_one_that_whatsapp_did_not_take_goes_later(
+    api: Api,
+    number: PhoneNumber,
+    simulator: RunningSimulator,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int | None,
+) -> None:
+    """A code of maintenance, of the pair rate or of the token, or no connection."""
+    path = f"{PATH}/{schedule_one(api, number)}"
+    let_time_come()
+    with monkeypatch.context() as outage:
+        if code is None:
+
+            async def unreachable(*_: Any) -> Any:
+                raise UpstreamUnreachable("connection_error", 0.0, is_unsent=True)
+
+            outage.setattr(AsyncPool, "send", unreachable)
+            outage.setattr(sender, "REACH_SECONDS", 0.0)
+        else:
+            match = {"path": "/messages$"}
+            simulator.faults({"match": match, "action": "error", "code": code, "times": 1})
+        runner.run()
+    runner.run()
+    assert api.get(path).json()["status"] == "scheduled", "it is not sent again at once"
+    # The check of the token has also seen that the tenant has no webhook.
+    PhoneNumber.objects.update(connection_state="connected")
+    ScheduledMessage.objects.update(claimed_until=now())
+    runner.run()
+    assert api.get(path).json()["status"] == "accepted"
+    assert len(received(simulator, number)) == (1 if code is None else 2)
+    assert Event.objects.filter(type="message.outbound").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "age"),
+    [(131057, scheduled_sender.PATIENCE + timedelta(seconds=1)), (131048, timedelta(seconds=1))],
+    ids=["too late", "a longer wait than its patience"],
+)
+def test_one_that_whatsapp_would_not_take_in_time_fails(
+    api: Api, number: PhoneNumber, simulator: RunningSimulator, code: int, age: timedelta
+) -> None:
+    path = f"{PATH}/{schedule_one(api, number)}"
+    simulator.faults({"match": {"path": "/messages$"}, "action": "error", "code": code, "times": 1})
+    let_time_come(age)
+    runner.run()
+    after = api.get(path).json()
+    assert (after["status"], after["response"]["error"]["code"]) == ("failed", code)
+    assert len(received(simulator, number)) == 1
+
+
 def test_one_without_an_answer_is_outcome_unknown_and_sent_once(
     api: Api, number: PhoneNumber, simulator: RunningSimulator
 ) -> None:
@@ -462,7 +513,7 @@ def test_one_that_was_released_and_claimed_by_another_stays_the_others(api: Api,
     schedule_one(api, number)
     let_time_come()
     (former,) = scheduled_sender.claim([])
-    ScheduledMessage.objects.update(status="scheduled")
+    ScheduledMessage.objects.update(status="scheduled", claimed_until=None)
     (now_claimed,) = scheduled_sender.claim([])
     scheduled_sender.release(former)
     row = ScheduledMessage.objects.get()
