@@ -69,9 +69,16 @@ PRODUCT = b'"messaging_product":"whatsapp"'
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _USER_ID = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[A-Za-z0-9]{1,255}")
-# Only mobile numbers of Brazil got the 9. Before, they began with 6 to 9.
-_WITH_OR_WITHOUT = ((re.compile(r"55\d\d(9?)[6-9]\d{7}"), "9"), (re.compile(r"52(1?)\d{10}"), "1"))
 """A business-scoped user id, or a parent user id. The upstream accepts such an id in `to`, but drops the message."""
+_WITH_OR_WITHOUT = (
+    # Brazil. Only mobile numbers got the 9. Before, they began with 6 to 9.
+    (re.compile(r"55\d\d(9?)[6-9]\d{7}"), "9"),
+    # Mexico
+    (re.compile(r"52(1?)\d{10}"), "1"),
+    # Argentina
+    (re.compile(r"54(9?)\d{10}"), "9"),
+)
+"""Phone numbers that WhatsApp may know with or without a digit (the group), and that digit."""
 
 
 class TextMember:
@@ -166,7 +173,8 @@ def is_user_id(to: Any) -> bool:
 
 def wa_ids_of(digits: str) -> set[str]:
     """The wa_ids that the customer with a phone number may have. WhatsApp knows some numbers of Brazil without the 9
-    after the area code, and some of Mexico with a 1 after the country code (upstream fact 1.1).
+    after the area code, some of Mexico with a 1 and some of Argentina with a 9 after the country code (upstream
+    fact 1.1).
     """
     for form, digit in _WITH_OR_WITHOUT:
         if found := form.fullmatch(digits):

@@ -558,6 +558,8 @@ def test_a_batch_skips_a_customer_whose_wa_id_has_a_digit_more_or_less_than_the_
         ("5511987654322", "+55 11 8765-4322"): "skipped",
         ("5215512345678", "+52 55 1234 5678"): "skipped",
         ("525512345679", "+52 1 55 1234 5679"): "skipped",
+        ("5491123456789", "+54 11 2345-6789"): "skipped",
+        ("541123456780", "+54 9 11 2345-6780"): "skipped",
         # A land line of Brazil is another customer than the mobile number with a 9 before it.
         ("5511934567890", "+55 11 3456-7890"): "accepted",
     }
