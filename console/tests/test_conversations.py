@@ -189,6 +189,15 @@ def test_the_window_begins_when_the_customer_wrote_however_late_the_notification
     assert "Closed" in rows(browser)[0]
 
 
+@pytest.mark.parametrize("kind", ["edit", "revoke"])
+def test_a_change_of_an_old_message_opens_no_window(
+    tenant: Tenant, browser: Client, here: PhoneNumber, kind: str
+) -> None:
+    inbound(tenant, at=now() - timedelta(hours=30))
+    inbound(tenant, body={"type": kind, kind: {"original_message_id": "wamid.1"}})
+    assert "Closed" in rows(browser)[0]
+
+
 def test_a_customer_who_opted_out_carries_a_mark_until_it_ends(browser: Client, here: PhoneNumber) -> None:
     take_in("STOP")
     (row,) = rows(browser)

@@ -7,7 +7,7 @@ from the newest row, and reads a bounded number of rows. Texts come from the sto
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from messaging import opt_outs
 from messaging.conversations import drawing, read_marks
 from messaging.conversations.drawing import Documents, Said
 from messaging.message_log import message_search
-from messaging.message_log.customers import WINDOW
+from messaging.message_log.customers import OPENS_WINDOW, WINDOW
 from messaging.message_log.message_search import MESSAGES
 from messaging.models import MessageTemplate
 from webhooks.models import Event, Message
@@ -32,6 +32,8 @@ NEWEST = 100
 """How many of a conversation's newest messages the list reads. If none of them is from the customer, the list does
 not know the customer's name or the window.
 """
+DELETABLE = timedelta(days=3)
+"""A customer can delete or edit a message for less than this time."""
 MOST_SEARCHED = 1_000
 """How many messages one page of a search reads, or how many customers a search by their number."""
 _DIGITS = re.compile(r"\+?[0-9][0-9\s().-]{2,30}")
@@ -113,7 +115,8 @@ SELECT {MESSAGES} FROM ({_OF_ONE}) AS found
 WHERE event_id IS NOT NULL ORDER BY id DESC LIMIT %(most)s
 """  # noqa: S608 - only column names are formatted in
 # For each conversation: the newest message, the customer's newest message, and the count of unread messages. Messages
-# imported from the app are never unread and open no window. `month` excludes months before the oldest conversation.
+# imported from the app are never unread and open no window. `month` excludes months before the oldest conversation,
+# whose newest message may be the deletion of an earlier one.
 _FACTS = f"""
 WITH walk AS MATERIALIZED (
     SELECT h.place, m.*,
@@ -127,10 +130,10 @@ WITH walk AS MATERIALIZED (
 SELECT DISTINCT ON (place, kind) place, kind, unread, {MESSAGES}
 FROM walk CROSS JOIN LATERAL (
     VALUES ('last', true),
-        ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE)
+        ('inbound', {OPENS_WINDOW})
 ) AS each (kind, holds)
 WHERE holds ORDER BY place, kind, CASE WHEN kind = 'inbound' THEN sent_at END DESC NULLS LAST, id DESC
-"""  # noqa: S608 - only column names are formatted in
+"""  # noqa: S608 - only column names and a condition are formatted in
 # Customers whose number begins with a prefix: each step through the index of customers finds the next number. Every
 # collation sorts digits in the same way. The steps do not look for messages with the scope's number, because a step
 # could then read all messages with other numbers. Instead, each customer's newest message with each number, among the
@@ -428,13 +431,14 @@ def _conversations(scope: Scope, heads: Sequence[Head], since: datetime) -> list
     )
     floor = ids.first_at(since)
     throughs = [max([floor, *(marks[key] for key in head.keys if key in marks)]) for head in heads]
+    oldest = min(ids.created_at(head.message_id) for head in heads)
     values = {
         **scope.values,
         "numbers": [head.phone_number_id for head in heads],
         "wa_ids": [head.wa_id for head in heads],
         "user_ids": [head.user_id for head in heads],
         "throughs": throughs,
-        "month": ids.month_of(min(head.message_id for head in heads)),
+        "month": ids.month_of(ids.first_at(oldest - DELETABLE)),
         "before": id_after_all(),
         "most": NEWEST,
     }

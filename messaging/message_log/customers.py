@@ -33,6 +33,14 @@ FEWEST_DIGITS = 5
 
 _USER_ID = re.compile(r"[A-Z]{2}\.[A-Za-z0-9.]{1,140}", re.ASCII)
 
+OPENS_WINDOW = (
+    "direction = 'inbound' AND history IS NOT TRUE"
+    " AND (type IS NULL OR type NOT IN ('system', 'edit', 'revoke'))"
+)
+"""The condition for a message that opens the service window. A notice of the system does not, and neither does the
+change of an earlier message.
+"""
+
 # Finds the newest row of each kind of message. The last inbound message is the one that the customer wrote last: an
 # older one may arrive later, because the upstream repeats a notification for days.
 _NEWEST = """
@@ -44,7 +52,7 @@ FROM (
     ORDER BY id DESC LIMIT %(walked)s
 ) AS walk
 CROSS JOIN LATERAL (VALUES
-    ('inbound', direction = 'inbound' AND type IS DISTINCT FROM 'system' AND history IS NOT TRUE),
+    ('inbound', {opens_window}),
     ('outbound', direction = 'outbound' AND history IS NOT TRUE),
     ('template', template IS NOT NULL),
     ('referral', referral_source_id IS NOT NULL OR referral_ctwa_clid IS NOT NULL),
@@ -131,7 +139,7 @@ def find(*, tenant_id: UUID, environment: str, phone_number_id: str, customer_id
 
 
 def _newest(scope: dict[str, Any], column: str, customer: str | None) -> Newest:
-    statement = _NEWEST.format(columns=MESSAGES, customer=column)
+    statement = _NEWEST.format(columns=MESSAGES, customer=column, opens_window=OPENS_WINDOW)
     with connection.cursor() as cursor:
         cursor.execute(statement, {**scope, "customer": customer, "walked": MOST_WALKED})
         return {kind: MESSAGES.instance(row) for kind, *row in cursor.fetchall()}

@@ -112,6 +112,14 @@ def test_a_notice_of_the_system_opens_no_window(api: Api) -> None:
     assert not customer(api)["window_open"]
 
 
+@pytest.mark.parametrize("kind", ["edit", "revoke"])
+def test_a_change_of_an_old_message_opens_no_window(api: Api, kind: str) -> None:
+    inbound("wamid.1", at=now() - timedelta(hours=30), **{"from": WA_ID})
+    inbound("wamid.2", at=now(), kind=kind, **{"from": WA_ID, kind: {"original_message_id": "wamid.1"}})
+    shown = customer(api)
+    assert (shown["window_open"], shown["last_inbound_id"]) == (False, "wamid.1")
+
+
 def test_a_message_in_a_group_is_not_of_the_private_chat(api: Api) -> None:
     inbound("wamid.1", at=now(), group_id="120363000000000001", from_user_id=USER_ID, **{"from": WA_ID})
     shown = customer(api)

@@ -290,7 +290,11 @@ async def test_the_window_rule_when_switched_on(graph: Graph, gateway: Gateway) 
     liked = {"type": "reaction", "reaction": {"message_id": body["messages"][0]["id"], "emoji": "👍"}}
     _, reaction = await graph.send(**liked)
     await until(lambda: gateway.statuses(reaction["messages"][0]["id"]) == ["failed"])
-    await graph.control("POST", "inbound", {"phone_number_id": NUMBER, "from": CUSTOMER, "text": "hi"})
+    said = {"phone_number_id": NUMBER, "from": CUSTOMER}
+    await graph.control("POST", "inbound", {**said, "type": "system", "system": {"wa_id": "919822222222"}})
+    _, body = await graph.send()
+    await until(lambda: gateway.statuses(body["messages"][0]["id"]) == ["failed"])
+    await graph.control("POST", "inbound", {**said, "text": "hi"})
     _, body = await graph.send()
     await until(lambda: "delivered" in gateway.statuses(body["messages"][0]["id"]))
     _, reaction = await graph.send(**liked)

@@ -81,7 +81,7 @@ class ConversationLog:
         own = self._of_number.setdefault(message.phone_number_id, deque())
         own.append(message)
         self._of_customer.setdefault((message.phone_number_id, message.customer), deque()).append(message)
-        if message.direction == "inbound":
+        if message.direction == "inbound" and message.body.get("type") != "system":
             self.open_window(message.phone_number_id, message.customer, message.timestamp)
         of_number = self._bytes_of_number
         while len(own) > most_of_number or of_number[message.phone_number_id] > MOST_BYTES_OF_NUMBER:
