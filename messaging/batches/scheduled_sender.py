@@ -3,8 +3,8 @@
 Part of the batch runner (`messaging/batches/runner.py`), which polls for due messages every second. A message is
 claimed before it is sent. It is claimed for sending a second time only if WhatsApp certainly did not take it, so it is
 sent at most once. If a claim expires without a result, the message ends with an unknown outcome. A message that cannot
-be sent at its time waits for PATIENCE, then it fails. Each number has its own task and a limited number of claims, so
-no number delays another.
+be sent at its time waits for PATIENCE, or for a day if it has customer's hours, then it fails. Each number has its own
+task and a limited number of claims, so no number delays another.
 """
 
 import asyncio
@@ -77,10 +77,12 @@ WITH due AS MATERIALIZED (
             ON n.phone_number_id = s.phone_number_id AND n.tenant_id = s.tenant_id AND n.environment = s.environment,
         LATERAL (SELECT CASE WHEN NOT {SERVED.format(row="s")} THEN 'tenant_suspended'
                              WHEN n.id IS NULL THEN 'number_released'
-                             WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END) AS h (hindrance)
+                             WHEN n.connection_state <> 'connected' THEN 'number_not_connected' END,
+                        CASE WHEN s.customer_hours IS NULL OR n.id IS NULL THEN %(patience)s
+                             ELSE %(patience_with_hours)s END) AS h (hindrance, patience)
     WHERE s.status = 'scheduled' AND s.send_at <= now() AND (s.claimed_until IS NULL OR s.claimed_until <= now())
       AND s.phone_number_id <> ALL(%(busy)s::text[])
-      AND (h.hindrance IS NULL OR s.send_at < now() - make_interval(secs => %(patience)s))
+      AND (h.hindrance IS NULL OR s.send_at < now() - make_interval(secs => h.patience))
     ORDER BY s.send_at LIMIT %(limit)s
     FOR NO KEY UPDATE OF s SKIP LOCKED
 )
@@ -123,11 +125,18 @@ class Claimed:
     """The customer's hours in which the message may be sent. None means at any time."""
     hindrance: str | None
     is_late: bool
-    """Whether the message is more than PATIENCE late. Such a message is not sent again if WhatsApp does not take it."""
+    """Whether the message is more than PATIENCE late."""
 
     @property
     def public_id(self) -> str:
         return ids.encode(ids.SCHEDULED, self.id)
+
+    def may_wait_after(self, outcome: Outcome) -> bool:
+        """Whether the message is sent again after an outcome. The pace of its number never makes a message with
+        customer's hours fail.
+        """
+        is_in_time = not self.is_late or (outcome.is_throttled and self.hours is not None)
+        return outcome.retryable and is_in_time and _wait(outcome) < PATIENCE
 
 
 class ScheduledSends:
@@ -238,8 +247,8 @@ class ScheduledSends:
             await asyncio.to_thread(question_token, number)
         if outcome is None:
             await self._until_done(release, message)
-        elif outcome.retryable and not message.is_late and (wait := _wait(outcome)) < PATIENCE:
-            await self._until_done(release, message, wait)
+        elif message.may_wait_after(outcome):
+            await self._until_done(release, message, _wait(outcome))
         else:
             await self._until_done(record, message, number, outcome)
 
@@ -262,7 +271,12 @@ def due() -> tuple[bool, bool, bool]:
 
 def claim(busy: list[str]) -> list[Claimed]:
     """Claim messages that are due. Skips numbers in `busy`."""
-    return _claimed(_CLAIM, busy=busy, patience=PATIENCE.total_seconds())
+    return _claimed(
+        _CLAIM,
+        busy=busy,
+        patience=PATIENCE.total_seconds(),
+        patience_with_hours=held_batch.PATIENCE.total_seconds(),
+    )
 
 
 def claim_interrupted() -> list[Claimed]:

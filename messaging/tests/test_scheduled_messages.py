@@ -830,6 +830,58 @@ class TestCustomerHours:
         assert datetime.fromisoformat(after["send_at"]) > now() + HOUR
         assert received(simulator, number) == []
 
+    @pytest.mark.parametrize("values", [{"connection_state": "disconnected"}, {}])
+    def test_one_whose_number_comes_back_within_a_day_goes_in_the_next_hours(
+        self,
+        api: Api,
+        tenant: Tenant,
+        number: PhoneNumber,
+        simulator: RunningSimulator,
+        values: dict[str, Any],
+    ) -> None:
+        path = f"{PATH}/{api.post(PATH, text(number, customer_hours=ALWAYS)).json()['id']}"
+        if values:
+            PhoneNumber.objects.update(**values)
+        else:
+            Tenant.objects.filter(pk=tenant.pk).update(status="suspended")
+        let_time_come(timedelta(hours=24) - timedelta(seconds=60))
+        runner.run()
+        assert ScheduledMessage.objects.get().status == "scheduled"
+        Tenant.objects.filter(pk=tenant.pk).update(status="active")
+        PhoneNumber.objects.update(connection_state="connected")
+        set_hours(hours_in(3))
+        runner.run()
+        waits = api.get(path).json()
+        assert (waits["status"], waits["send_at"] > isoformat(now() + HOUR)) == ("scheduled", True)
+        assert received(simulator, number) == []
+
+    @pytest.mark.parametrize(
+        ("values", "patience"),
+        [({"connection_state": "disconnected"}, timedelta(hours=24)), (None, scheduled_sender.PATIENCE)],
+        ids=["not connected", "released"],
+    )
+    def test_one_whose_number_stays_away_fails(
+        self, api: Api, number: PhoneNumber, values: dict[str, Any] | None, patience: timedelta
+    ) -> None:
+        path = f"{PATH}/{api.post(PATH, text(number, customer_hours=ALWAYS)).json()['id']}"
+        if values is None:
+            PhoneNumber.objects.all().delete()
+        else:
+            PhoneNumber.objects.update(**values)
+        let_time_come(patience + timedelta(seconds=1))
+        runner.run()
+        assert api.get(path).json()["status"] == "failed"
+
+    def test_a_throttled_one_waits_as_long_as_its_hours_last(
+        self, api: Api, number: PhoneNumber, simulator: RunningSimulator
+    ) -> None:
+        path = f"{PATH}/{api.post(PATH, text(number, customer_hours=ALWAYS)).json()['id']}"
+        simulator.faults({"match": {"path": "/messages$"}, "action": "throttle", "times": 1})
+        let_time_come(scheduled_sender.PATIENCE + timedelta(seconds=1))
+        while api.get(path).json()["status"] == "scheduled":
+            runner.run()
+        assert api.get(path).json()["status"] == "accepted"
+
     def test_a_batch_is_sent_in_its_customers_hours_alone(
         self, api: Api, number: PhoneNumber, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
     ) -> None:
