@@ -162,7 +162,8 @@ WITH free AS MATERIALIZED (
 )
 UPDATE messaging_batch b
 SET lease_token = gen_random_uuid(), lease_until = now() + make_interval(secs => %(lease)s),
-    leased_by = %(holder)s, started_at = COALESCE(b.started_at, now())
+    leased_by = %(holder)s,
+    started_at = CASE WHEN free.given_up THEN b.started_at ELSE COALESCE(b.started_at, now()) END
 FROM free
 WHERE b.id = free.id
 RETURNING b.id, b.tenant_id, b.environment, b.phone_number_id, b.rate_per_sec, b.lease_token, b.retries,

@@ -126,7 +126,8 @@ def reschedule(found: Batch, send_at: datetime | None) -> Batch:
     """
     with transaction.atomic():
         batch = Batch.objects.select_for_update(no_key=True).get(pk=found.pk)
-        if batch.started_at is not None or batch.status != Batch.Status.QUEUED:
+        is_held = batch.started_at is not None or batch.lease_token is not None
+        if is_held or batch.status != Batch.Status.QUEUED:
             status = batch.status if batch.status != Batch.Status.QUEUED else "being sent"
             raise Conflict(f"This batch is {status}.", details={"status": batch.status})
         _set_time(batch, send_at)

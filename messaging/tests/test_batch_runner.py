@@ -782,6 +782,23 @@ def test_after_24_hours_of_waiting_what_is_left_is_skipped_and_interrupted_items
     assert received(simulator, number) == []
 
 
+@pytest.mark.parametrize("waiting_for", ["number_not_connected", "number_released"])
+def test_a_batch_that_ends_before_it_began_has_no_beginning(
+    api: Api, number: PhoneNumber, waiting_for: str
+) -> None:
+    batch_id = create(api, number, 2)
+    PhoneNumber.objects.update(connection_state="disconnected", connection_detail="token_invalid")
+    runner.run()
+    if waiting_for == "number_released":
+        PhoneNumber.objects.all().delete()
+    Batch.objects.update(waiting_since=now() - timedelta(hours=24, seconds=1))
+    runner.run()
+    ended = api.get(f"{PATH}/{batch_id}").json()
+    assert (ended["status"], ended["started_at"], ended["completed_at"] is None) == ("completed", None, False)
+    data = orjson.loads(bytes(EventPayload.objects.get(id=Event.objects.get(type="batch.completed").id).body))
+    assert (data["started_at"], data["skipped"]) == (None, 2)
+
+
 def test_a_token_that_fails_makes_the_batch_wait_and_a_retry_sends_what_it_cost(
     api: Api, number: PhoneNumber, account: SimulatedAccount, simulator: RunningSimulator
 ) -> None:
