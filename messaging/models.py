@@ -193,6 +193,10 @@ class Batch(ids.PublicId, models.Model):
     total = models.PositiveIntegerField()
     accepted = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
+    skipped = models.IntegerField(default=0, db_default=0)
+    """How many items of an open batch are skipped already, so that they do not count as waiting. Zero in a batch that
+    is older than this column. An ended batch has skipped all items that were neither accepted nor failed.
+    """
     rate_per_sec = models.PositiveIntegerField()
     waiting_for = models.CharField(max_length=32, choices=WaitingFor.choices, null=True)
     """Why an open batch sends nothing now. Null while it is being sent, and while it only waits for a free runner."""

@@ -156,6 +156,23 @@ class TestBatches:
         Batch.objects.update(completed_at=now())
         assert batches.waiting(tenant_id=tenant.id, environment="live") == (0, 0)
 
+    def test_what_is_skipped_does_not_wait(
+        self, tenant: Tenant, api: Api, number: PhoneNumber, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A restarted job repeats its messages while the first ones are still being sent."""
+        monkeypatch.setattr(batches, "MOST_WAITING_ITEMS", 2)
+        for reference, status in (("a", 202), ("a", 202), ("b", 202), ("c", 429)):
+            body = json.loads(BATCH)
+            body["messages"][0]["message_ref"] = reference
+            assert api.post("/v1/messages/batch", body).status_code == status, reference
+        assert batches.waiting(tenant_id=tenant.id, environment="live").items == 2
+        cancelled, *_ = Batch.objects.order_by("id")
+        # One item is being sent, so the batch stays open.
+        cancelled.items.create(idx=1, body=b"{}", claimed_by=cancelled.id)
+        Batch.objects.filter(pk=cancelled.pk).update(total=2)
+        batches.cancel(cancelled)
+        assert batches.waiting(tenant_id=tenant.id, environment="live").items == 2
+
     def make(self, tenant: Tenant) -> None:
         batches.create(tenant_id=tenant.id, environment="live", raw=BATCH)
 

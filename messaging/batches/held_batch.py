@@ -19,6 +19,7 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
+from django.db.models import F
 from django.db.models.functions import Now
 
 from gateway import ids
@@ -333,6 +334,7 @@ def _without_opted_out(held: Held, claimed: Sequence[ClaimedItem], country_code:
         with connection.cursor() as cursor:
             cursor.execute(_SKIP_OPTED_OUT, [held.id, list(skipped)])
             freed = [reference for (reference,) in cursor if reference is not None]
+        _count_skipped(held.id, len(skipped))
         references.release(freed, tenant_id=held.tenant_id, environment=held.environment, batch_id=held.id)
     return [item for item in claimed if item.idx not in skipped]
 
@@ -452,10 +454,17 @@ def skip_unsent(batch: Batch, *, keeps_references: bool = False) -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute(_SKIP_UNSENT, [batch.id])
-        skipped = [reference for (reference,) in cursor if reference is not None]
+        rows = cursor.fetchall()
+    skipped = [reference for (reference,) in rows if reference is not None]
+    _count_skipped(batch.id, len(rows))
     if keeps_references:
         return
     references.release(skipped, tenant_id=batch.tenant_id, environment=batch.environment, batch_id=batch.id)
+
+
+def _count_skipped(batch_id: UUID, count: int) -> None:
+    if count:
+        Batch.objects.filter(pk=batch_id).update(skipped=F("skipped") + count)
 
 
 def skip_failed_duplicates(batch: Batch) -> int:

@@ -99,12 +99,12 @@ def create(*, tenant_id: UUID, environment: str, raw: bytes, within: frozenset[s
             _require_room(batch, len(raw))
             batch.save(force_insert=True)
             zones: set[str] | None = None if hours is None else set()
-            batch.body_bytes = _store_items(batch, body, raw, zones)
+            batch.body_bytes, batch.skipped = _store_items(batch, body, raw, zones)
             if hours is not None and zones is not None:
                 batch.customer_hours = hours.within(zones).stored()
                 _set_time(batch, send_at)
                 references.follow_send_at(batch)
-            batch.save(update_fields=["body_bytes", "customer_hours", *TIME_COLUMNS])
+            batch.save(update_fields=["body_bytes", "skipped", "customer_hours", *TIME_COLUMNS])
             transaction.on_commit(wake, robust=True)
     except IntegrityError:
         # A concurrent request has stored a batch with this client_ref.
@@ -176,9 +176,10 @@ def retry(found: Batch) -> Batch:
                 "No failed item of this batch can be sent again.", details={"status": batch.status}
             )
         batch.failed -= queued + skipped
+        batch.skipped = batch.items.filter(status=BatchItem.Status.SKIPPED).count()
         batch.retries += 1
         batch.status, batch.completed_at = Batch.Status.QUEUED, None
-        batch.save(update_fields=["failed", "retries", "status", "completed_at"])
+        batch.save(update_fields=["failed", "skipped", "retries", "status", "completed_at"])
         transaction.on_commit(wake, robust=True)
     return batch
 
@@ -215,7 +216,8 @@ def waiting(*, tenant_id: UUID, environment: str) -> Waiting:
     """The number of unsent items in a tenant's open batches, and the bytes of these batches."""
     found = Batch.objects.for_environment(tenant_id, environment).filter(completed_at__isnull=True)
     sums = found.aggregate(
-        items=Sum(F("total") - F("accepted") - F("failed"), default=0), size=Sum("body_bytes", default=0)
+        items=Sum(F("total") - F("accepted") - F("failed") - F("skipped"), default=0),
+        size=Sum("body_bytes", default=0),
     )
     return Waiting(sums["items"], sums["size"])
 
@@ -237,9 +239,9 @@ def _require_room(batch: Batch, size: int) -> None:
     )
 
 
-def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> int:
-    """Store the items in their order. Returns their size in bytes. Skips an item whose `message_ref` belongs to another
-    item.
+def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str] | None) -> tuple[int, int]:
+    """Store the items in their order. Returns their size in bytes, and how many were skipped because their
+    `message_ref` belongs to another item.
 
     Adds the customers' time zones to `zones`. Raises InvalidRequest for customers whose zone is unknown.
     """
@@ -269,4 +271,4 @@ def _store_items(batch: Batch, body: batch_body.Body, raw: bytes, zones: set[str
             copy.write_row((batch.id, idx, status, sent, item.reference, *(first or (None, None))))
             stored += len(sent)
     problems.refuse()
-    return stored
+    return stored, len(others)

@@ -210,6 +210,7 @@ def test_a_retry_after_the_thirty_days_sends_no_message_that_another_batch_has(
         ("pending", None, None),
     ]
     assert bytes(BatchItem.objects.get(idx=0, message_ref="visit-1", status="skipped").body) == b""
+    assert Batch.objects.earliest("id").skipped == 1, "it does not count as waiting"
     # The 30 days of the message that is sent again begin anew.
     third = store(api, number, "visit-2")
     assert items(api, third) == [("skipped", "visit-2", {"batch_id": first, "idx": 1})]

@@ -16,7 +16,7 @@ from django.db.models import F
 from gateway.clock import now
 from messaging import opt_outs
 from messaging.batches import runner
-from messaging.models import OptOut
+from messaging.models import Batch, OptOut
 from messaging.tests.conftest import connected_number
 from messaging.tests.incoming import notification, number_of, post
 from phone_numbers.models import PhoneNumber
@@ -570,3 +570,4 @@ def test_a_batch_skips_a_customer_whose_wa_id_has_a_digit_more_or_less_than_the_
     path = f"/v1/messages/batch/{api.post('/v1/messages/batch', body).json()['id']}/items"
     runner.run()
     assert [item["status"] for item in api.get(path).json()["data"]] == list(expected.values())
+    assert Batch.objects.get().skipped == [*expected.values()].count("skipped")
