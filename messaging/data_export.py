@@ -23,9 +23,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Min, Q, QuerySet, Sum
 from django.db.models.functions import Length
 from django.http import StreamingHttpResponse
-from rest_framework.utils.encoders import JSONEncoder
 
 from gateway.api.errors import Conflict, NotFound, RateLimited
+from gateway.api.json import dumps
 from gateway.api.pagination import represent
 from gateway.clock import now
 from gateway.task_queue import enqueue
@@ -208,7 +208,7 @@ def _head(event: Event) -> object:
 
 
 def _line(kind: str, data: object) -> bytes:
-    return orjson.dumps({"kind": kind, "data": data}, default=JSONEncoder().default) + b"\n"
+    return dumps({"kind": kind, "data": data}) + b"\n"
 
 
 def file_of(export: Export) -> StreamingHttpResponse:

@@ -568,6 +568,12 @@ def test_a_customers_file_has_the_customers_events_as_delivered(
     assert (data[0]["wa_id"], data[0]["opted_out_source"]) == (WA_ID, "stop_word")
     assert (data[2]["id"], data[2]["body"]["recipient"]) == (waiting.public_id, USER_ID)
     assert (data[3]["id"], data[3]["referral"]["source_id"]) == ("wamid.ad", "ad-1")
+    (opt_out,) = (row for row in api.get("/v1/opt-outs").json()["data"] if row["wa_id"] != OTHER)
+    assert data[0] == opt_out
+    shown = api.get(f"/v1/messages/scheduled/{waiting.public_id}").json()
+    assert {name: data[2][name] for name in shown} == shown
+    (shown,) = (row for row in api.get("/v1/messages").json()["data"] if row["id"] == "wamid.ad")
+    assert {name: data[3][name] for name in shown} == shown
     erase(api)
     assert not ExportPart.objects.exists()
     assert lines(api, {"customer_id": WA_ID}) == []
