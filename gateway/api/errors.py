@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ClassVar
 
-import orjson
 import structlog
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
@@ -19,6 +18,7 @@ from django.http.multipartparser import MultiPartParserError
 from rest_framework import exceptions as drf
 
 from gateway import ids
+from gateway.api.json import dumps
 from gateway.database.transactions import error_fields, is_outage
 
 
@@ -283,7 +283,7 @@ def error_reply(error: ServiceError, request_id: str | None) -> Reply:
         "X-Service-Error-Source": settings.SERVICE_NAME,
         **error.headers,
     }
-    return Reply(error.status, headers, orjson.dumps(body))
+    return Reply(error.status, headers, dumps(body))
 
 
 def error_response(error: ServiceError, request: HttpRequest | None) -> HttpResponse:

@@ -196,6 +196,14 @@ def test_rotating_never_prolongs_a_key(api: Api, key: api_keys.NewKey) -> None:
     assert key.row.expires_at == ends
 
 
+def test_the_end_of_a_key_is_written_in_an_error_like_in_the_api(api: Api) -> None:
+    ends, later = ((now() + timedelta(hours=hours)).isoformat() for hours in (1, 2))
+    made = api.post("/v1/api-keys", {"name": "contractor", "expires_at": ends}).json()
+    refused = Api(made["key"]).post("/v1/api-keys", {"name": "second", "expires_at": later})
+    error = assert_error(refused, 403, "forbidden")
+    assert error["details"] == {"expires_at": made["expires_at"]}
+
+
 def test_a_key_that_is_revoked_twice_keeps_its_first_end(api: Api, key: api_keys.NewKey) -> None:
     made = api.post("/v1/api-keys", {"name": "second"}).json()
     first = api.delete(f"/v1/api-keys/{made['id']}").json()
