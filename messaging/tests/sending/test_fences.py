@@ -106,7 +106,8 @@ def test_a_claim_whose_answer_was_lost_is_released(
     settings.DATA_DIR = tmp_path
     monkeypatch.setattr(journal, "_slots", journal._Slots())
     monkeypatch.setattr(flow, "RECORD_PATIENCE_SECONDS", 0.3)
-    beginning, lost = idempotency.beginning, []
+    beginning = idempotency.beginning
+    lost: list[idempotency.KeyUse] = []
 
     def committed_and_lost(use: idempotency.KeyUse) -> Any:
         answer = yield from beginning(use)
