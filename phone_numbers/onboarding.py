@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -39,7 +39,7 @@ from phone_numbers import app_data, leaving
 from phone_numbers.connection import state
 from phone_numbers.models import BusinessAccount, PhoneNumber, RedeemedCode, TakenAway
 from phone_numbers.senders_and_owners import OWNER_SECONDS
-from phone_numbers.sync import read_again_if_unanswered, store_view
+from phone_numbers.sync import read_again_if_unanswered, registration_columns, store_view
 from phone_numbers.tokens import Refused, accepted, accepted_for, ends_soon, graph_of, set_ends
 from tenants.audit import Actor
 from tenants.models import ApiKey
@@ -135,9 +135,11 @@ def embedded_signup(
         raise NewNumbersClosed
     token = exchange(tenant_id=tenant_id, environment=environment, code=code)
     grant = check(environment=environment, token=token, waba_id=waba_id)
-    view = prove_number(grant, phone_number_id)
-    views = {phone_number_id: view}
-    account, (number,) = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor, only_whole=True)
+    read_at = now()
+    views = {phone_number_id: prove_number(grant, phone_number_id)}
+    account, (number,) = adopt(
+        tenant_id=tenant_id, grant=grant, views=views, read_at=read_at, actor=actor, only_whole=True
+    )
     subscribe(account)
     register(number, pin=pin)
     refresh(account, number)
@@ -164,7 +166,7 @@ def connect(
     read_at = now()
     listed = {str(view["id"]): view for view in list_numbers(grant.graph, waba_id)}
     views = {key: view for key, view in listed.items() if allowed is None or key in allowed}
-    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views, actor=actor)
+    account, numbers = adopt(tenant_id=tenant_id, grant=grant, views=views, read_at=read_at, actor=actor)
     subscribe(account)
     for number in numbers:
         store_view(number, views[number.phone_number_id], read_at=read_at)
@@ -299,11 +301,12 @@ def adopt(
     tenant_id: UUID,
     grant: Grant,
     views: Mapping[str, Mapping[str, Any]],
+    read_at: datetime,
     actor: Actor,
     only_whole: bool = False,
 ) -> tuple[BusinessAccount, Sequence[PhoneNumber]]:
-    """Store the account with its token and its proven numbers for the tenant. Raises Conflict for an account of another
-    tenant or environment.
+    """Store the account with its token and its proven numbers for the tenant. The read of the numbers' views began at
+    `read_at`. Raises Conflict for an account of another tenant or environment.
 
     Numbers that another tenant has are left out. With `only_whole`, such a number raises Conflict instead. New numbers
     are `pending` with `not_subscribed` until the next steps set their facts.
@@ -315,7 +318,9 @@ def adopt(
         time.sleep(OWNER_SECONDS)
     with state.facts_change(tenant_id=tenant_id, waba_id=grant.waba_id):
         account = _adopt_account(tenant_id, grant)
-        adopted = [_adopt_number(account, number_id, view) for number_id, view in views.items()]
+        adopted = [
+            _adopt_number(account, number_id, view, read_at=read_at) for number_id, view in views.items()
+        ]
         numbers = [number for number in adopted if number is not None]
         if only_whole and len(numbers) < len(views):
             raise leaving.held_by_another("number")
@@ -358,15 +363,17 @@ def _adopt_account(tenant_id: UUID, grant: Grant) -> BusinessAccount:
 
 
 def _adopt_number(
-    account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any]
+    account: BusinessAccount, phone_number_id: str, view: Mapping[str, Any], *, read_at: datetime
 ) -> PhoneNumber | None:
-    """Create or update a number of the account. None when another tenant has it."""
+    """Create or update a number of the account. None when another tenant has it.
+
+    The registration of a number that exists already may have changed at Meta since the last sync.
+    """
     columns = {
         name: value
         for name, value in upstream.number_columns(view).items()
         if name in {"display_phone_number", "digits", "coexistence"}
     }
-    registered = upstream.registered(view) is True
     number, _ = PhoneNumber.objects.get_or_create(
         phone_number_id=phone_number_id,
         defaults={
@@ -374,15 +381,17 @@ def _adopt_number(
             "tenant_id": account.tenant_id,
             "environment": account.environment,
             "connection_detail": "not_subscribed",
-            "registered": registered,
-            "registered_at": upstream.onboarded_at(view) or now() if registered else None,
             **columns,
         },
     )
     if number.tenant_id != account.tenant_id:
         return None
     PhoneNumber.objects.filter(pk=number.pk).update(
-        account=account, environment=account.environment, taken_away=None, **columns
+        account=account,
+        environment=account.environment,
+        taken_away=None,
+        **columns,
+        **registration_columns(number, view, read_at=read_at),
     )
     number.refresh_from_db()
     return number

@@ -41,8 +41,6 @@ from phone_numbers.tokens import FAILURES, Refused, accepted_for, graph_of
 def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime) -> None:
     """Store Meta's view of a number, and recompute the number's connection. The read of the view began at
     `read_at`.
-
-    If a command or an event changed the registration after `read_at`, the registration in the view is ignored.
     """
     with state.facts_change(tenant_id=number.tenant_id, phone_number_id=number.phone_number_id):
         current = (
@@ -50,17 +48,35 @@ def store_view(number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetim
         )
         if current is None:
             return  # the number was released in the meantime
-        columns = {**upstream.number_columns(view), "meta_snapshot": dict(view), "refreshed_at": now()}
-        registered = upstream.registered(view)
-        outdated = current.facts_changed_at is not None and current.facts_changed_at > read_at
-        if registered is not None and not outdated:
-            since = current.registered_at if current.registered else None
-            columns["registered"] = registered
-            columns["registered_at"] = since or upstream.onboarded_at(view) or read_at if registered else None
+        columns = {
+            **upstream.number_columns(view),
+            **registration_columns(current, view, read_at=read_at),
+            "meta_snapshot": dict(view),
+            "refreshed_at": now(),
+        }
         for name, value in columns.items():
             length = getattr(PhoneNumber._meta.get_field(name), "max_length", None)
             setattr(current, name, value[:length] if isinstance(value, str) else value)
         current.save(update_fields=list(columns))
+
+
+def registration_columns(
+    number: PhoneNumber, view: Mapping[str, Any], *, read_at: datetime
+) -> dict[str, Any]:
+    """The registration of a number in Meta's view, as columns of `PhoneNumber`. The read of the view began at
+    `read_at`.
+
+    Empty if the view does not show the registration, or if a command or an event changed it after `read_at`.
+    """
+    registered = upstream.registered(view)
+    outdated = number.facts_changed_at is not None and number.facts_changed_at > read_at
+    if registered is None or outdated:
+        return {}
+    since = number.registered_at if number.registered else None
+    return {
+        "registered": registered,
+        "registered_at": since or upstream.onboarded_at(view) or read_at if registered else None,
+    }
 
 
 # --- Schedule of syncs (accounts here, templates in `messaging`): interval, lease, back-off.

@@ -129,6 +129,51 @@ def test_a_number_that_is_registered_already_is_not_registered_again(
     assert PhoneNumber.objects.get().pin is None
 
 
+def test_a_number_that_lost_its_registration_elsewhere_is_registered_again(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    account = unregistered(simulator)
+    assert signup(api, account).json()["connection_state"] == "connected"
+    simulator.change_number(account.phone_number_id, platform_type="NOT_APPLICABLE")
+    code = simulator.code(account.waba_id)
+    assert signup(api, account, code=code).json()["connection_state"] == "connected"
+    assert simulator.calls(account.phone_number_id).count("POST register") == 2
+
+
+def test_a_number_that_was_registered_elsewhere_is_not_registered_again(
+    api: Api, tenant: Tenant, endpoint: Endpoint, simulator: RunningSimulator
+) -> None:
+    """The service's row is older than the registration, which has a PIN that the service does not know."""
+    account = unregistered(simulator)
+    assert signup(api, account).status_code == 200
+    deregister = api.post(f"/v1/numbers/{account.phone_number_id}/deregister")
+    assert deregister.json() == {"success": True}
+    registrations = simulator.calls(account.phone_number_id).count("POST register")
+    elsewhere = {"platform_type": "CLOUD_API", "status": "CONNECTED", "pin": "111111"}
+    simulator.change_number(account.phone_number_id, **elsewhere)
+    code = simulator.code(account.waba_id)
+    assert signup(api, account, code=code).json()["connection_state"] == "connected"
+    assert simulator.calls(account.phone_number_id).count("POST register") == registrations
+
+
+def test_a_registration_after_the_numbers_view_was_read_is_not_repeated(
+    api: Api, endpoint: Endpoint, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, prove = unregistered(simulator), onboarding.prove_number
+    assert signup(api, account).status_code == 200
+    simulator.change_number(account.phone_number_id, platform_type="NOT_APPLICABLE")
+
+    def registered_meanwhile(*values: Any) -> Any:
+        view = prove(*values)
+        assert api.post(f"/v1/numbers/{account.phone_number_id}/register").json() == {"success": True}
+        return view
+
+    monkeypatch.setattr(onboarding, "prove_number", registered_meanwhile)
+    code = simulator.code(account.waba_id)
+    assert signup(api, account, code=code).json()["connection_state"] == "connected"
+    assert simulator.calls(account.phone_number_id).count("POST register") == 2
+
+
 def test_an_invented_pin_that_the_upstream_refuses_is_not_kept(api: Api, simulator: RunningSimulator) -> None:
     account = unregistered(simulator)
     simulator.change_number(account.phone_number_id, pin="111111")
