@@ -118,6 +118,12 @@ class SyncLeaseLost(Exception):
     """Raised when another run has claimed the account."""
 
 
+class TokenDoesNotWork(Exception):
+    """Raised when Meta still rejects the account's token. The account is not read, and the token is soon checked
+    again.
+    """
+
+
 def start_due() -> int:
     """Claim due accounts and enqueue a task for each. Returns the number of tasks. Called by beat."""
     return _start(_claim(Q(next_sync_at__lte=now()) | Q(sync_lease_until__lt=now())))
@@ -188,7 +194,7 @@ def run(*, account_id: UUID, lease: datetime) -> None:
     except Exception as error:
         if concerns_all(error):
             raise  # after the lease expires, the account is due again
-        if not isinstance(error, FAILURES):
+        if not isinstance(error, (*FAILURES, TokenDoesNotWork)):
             log.exception("sync_crashed", account=str(account_id))
         sync.retry_later(error)
     else:
@@ -216,7 +222,7 @@ class _Run:
             tokens.check(account)
             account = self.renew()
         if account.token_invalid_at is not None:
-            return
+            raise TokenDoesNotWork
         self._read_numbers(account)
         read_subscription(self.renew())
         self._read_restriction(self.renew())

@@ -288,9 +288,16 @@ def token_failed(*, waba_id: str, token: str | None = None) -> None:
         ):
             return
         account.token_invalid_at = account.facts_changed_at = account.next_sync_at = now()
+        account.sync_failures = 0  # failures of a former token do not delay the checks of this one
         mails.token_refused(account)
         account.save(
-            update_fields=["token_invalid_at", "facts_changed_at", "next_sync_at", "token_mailed_at"]
+            update_fields=[
+                "token_invalid_at",
+                "facts_changed_at",
+                "next_sync_at",
+                "sync_failures",
+                "token_mailed_at",
+            ]
         )
         event = _token_event("token.invalid", account, str(microseconds(account.token_invalid_at)))
         publish(tenant_id=account.tenant_id, events=[event])

@@ -454,6 +454,28 @@ def test_a_token_that_is_called_valid_but_opens_nothing_does_not_come_and_go(
     assert state_of(PhoneNumber.objects.get()) == ("connected", None)
 
 
+def test_a_token_that_does_not_work_is_checked_again_soon_with_back_off(
+    simulator: RunningSimulator, tenant: Tenant, endpoint: Endpoint, queued: list[Any]
+) -> None:
+    account = connect(simulator, tenant)
+    BusinessAccount.objects.update(sync_failures=20)  # of a former token
+    state.token_failed(waba_id=account.waba_id)
+    simulator.faults({"action": "error", "code": 190, "match": {"path": f"/{account.waba_id}"}})
+    waits = []
+    for _ in range(3):
+        sync_all(queued)
+        row = BusinessAccount.objects.get()
+        assert row.sync_lease_until is None
+        waits.append((row.next_sync_at - now()).total_seconds())
+    assert 40 < waits[0] < 80
+    assert waits[0] < waits[1] < waits[2]
+    simulator.faults()
+    sync_all(queued)
+    row.refresh_from_db()
+    assert (row.sync_failures, row.token_invalid_at) == (0, None)
+    assert row.next_sync_at > now() + timedelta(hours=5)
+
+
 def test_the_end_of_a_token_is_reported_seven_days_and_one_day_before(tenant: Tenant) -> None:
     account = make_account(tenant)
     lasting = make_account(tenant)
