@@ -205,7 +205,9 @@ class Tenant(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["app", "external_ref"], name="tenant_external_ref_per_app"),
+            models.UniqueConstraint(
+                fields=["app", "external_ref", "sandbox"], name="tenant_external_ref_once_per_kind"
+            ),
         ]
         indexes: ClassVar = [
             models.Index(fields=["status", "-id"], name="tenant_by_status"),

@@ -31,8 +31,8 @@ def create_for_app(
 ) -> Tenant:
     """Create a tenant of a platform app. It is active at once.
 
-    Raises InvalidRequest for an external_ref that the app has used before, and Conflict at the limit of sandbox
-    tenants.
+    Raises InvalidRequest for an external_ref that another live tenant, or another sandbox tenant, of the app has, and
+    Conflict at the limit of sandbox tenants.
     """
     moment = now()
     try:

@@ -93,14 +93,17 @@ class TenantsView(ResourceViewSet):
     @extend_schema(
         operation_id="list_tenants",
         summary="List the tenants of the platform",
-        description="Returns the tenants of the platform, newest first. `external_ref` filters them.",
+        description="Returns the tenants of the platform, newest first. With a live key, `external_ref` finds only "
+        "live tenants. A test key sees only sandbox tenants.",
         parameters=[OpenApiParameter("external_ref", str)],
         responses=TenantOut(many=True),
     )
     def list(self, request: Request) -> Response:
         created = _own_tenants(request)
         if external_ref := query.text(request, "external_ref"):
-            created = created.filter(external_ref=external_ref)
+            # A program that finds its live tenant by this must not get a sandbox tenant of its tests: messages to the
+            # simulator look sent.
+            created = created.filter(external_ref=external_ref, sandbox=_is_test(request))
         pages = NewestFirst()
         rows = pages.paginate_queryset(created, request)
         return pages.get_paginated_response(TenantOut(rows, many=True).data)
@@ -115,7 +118,7 @@ class TenantsView(ResourceViewSet):
     def create(self, request: Request) -> Response:
         tenant = platform_apps.create_for_app(
             app_id=_app_id(request),
-            sandbox=caller_of(request).environment == "test",
+            sandbox=_is_test(request),
             acting_key_id=caller_of(request).key_id,
             **checked(TenantCreateIn(data=request.data)),
         )
@@ -139,7 +142,11 @@ def _own_tenants(request: Request) -> QuerySet[Tenant]:
     tenants among them.
     """
     created = Tenant.objects.for_app(_app_id(request))
-    return created.filter(sandbox=True) if caller_of(request).environment == "test" else created
+    return created.filter(sandbox=True) if _is_test(request) else created
+
+
+def _is_test(request: Request) -> bool:
+    return caller_of(request).environment == "test"
 
 
 def _app_id(request: Request) -> UUID:

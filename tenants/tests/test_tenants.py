@@ -286,6 +286,23 @@ def test_a_test_platform_key_sees_sandbox_tenants_alone(
     assert test.get("/v1/tenant", X_Service_Tenant=sandbox).status_code == 200
 
 
+def test_the_references_of_live_tenants_and_of_sandbox_tenants_are_apart(
+    platform_app: PlatformApp, app_key: api_keys.NewKey
+) -> None:
+    """A platform tries its program with a test key, then runs it with a live key: find by the reference, create if
+    there is none.
+    """
+    live = Api(app_key.key)
+    test = Api(platform_apps.create_app_key(app_id=platform_app.id, name="t", environment="test").key)
+    path, body = "/v1/tenants?external_ref=shop-1", {"name": "Shop", "external_ref": "shop-1"}
+    for api, sandbox in ((test, True), (live, False)):
+        assert api.get(path).json()["data"] == []
+        made = api.post("/v1/tenants", body).json()
+        assert made["sandbox"] is sandbox
+        assert [row["id"] for row in api.get(path).json()["data"]] == [made["id"]]
+        assert_error(api.post("/v1/tenants", body), 400, "invalid_request")
+
+
 def test_an_external_ref_is_stored_as_given(app_key: api_keys.NewKey) -> None:
     api = Api(app_key.key)
     made = api.post("/v1/tenants", {"name": "Shop", "external_ref": " s-1 "}).json()

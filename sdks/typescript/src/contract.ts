@@ -1885,7 +1885,7 @@ export interface paths {
         };
         /**
          * List the tenants of the platform
-         * @description Returns the tenants of the platform, newest first. `external_ref` filters them.
+         * @description Returns the tenants of the platform, newest first. With a live key, `external_ref` finds only live tenants. A test key sees only sandbox tenants.
          */
         get: operations["list_tenants"];
         put?: never;

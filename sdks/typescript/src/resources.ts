@@ -660,7 +660,7 @@ export class Tenants extends Resource {
     return this.json({ method: "POST", path: `/v1/platform-keys/${encodeURIComponent(keyId)}/rotate` }, options);
   }
 
-  /** List the tenants of the platform. Returns the tenants of the platform, newest first. `external_ref` filters them. */
+  /** List the tenants of the platform. Returns the tenants of the platform, newest first. With a live key, `external_ref` finds only live tenants. A test key sees only sandbox tenants. */
   list(query: { external_ref?: string | null; limit?: number | null } = {}, options: RequestOptions = {}): Pages<Schemas["Tenant"]> {
     return this.pages({ method: "GET", path: "/v1/tenants", query }, options);
   }

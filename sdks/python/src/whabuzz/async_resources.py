@@ -2128,7 +2128,8 @@ class AsyncTenants(AsyncResource):
     def list(self, *, external_ref: str | None = None, limit: int | None = None) -> AsyncPages[types.Tenant]:
         """List the tenants of the platform.
 
-        Returns the tenants of the platform, newest first. `external_ref` filters them.
+        Returns the tenants of the platform, newest first. With a live key, `external_ref` finds only live
+        tenants. A test key sees only sandbox tenants.
         """
         return self._pages(
             Call(

@@ -2126,7 +2126,8 @@ class Tenants(Resource):
     def list(self, *, external_ref: str | None = None, limit: int | None = None) -> Pages[types.Tenant]:
         """List the tenants of the platform.
 
-        Returns the tenants of the platform, newest first. `external_ref` filters them.
+        Returns the tenants of the platform, newest first. With a live key, `external_ref` finds only live
+        tenants. A test key sees only sandbox tenants.
         """
         return self._pages(
             Call(
