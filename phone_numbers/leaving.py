@@ -26,6 +26,7 @@ from tenants.signals import tenant_closing
 from tenants.signup import sign_ups
 from tenants.team import members
 from webhooks.endpoints import lifecycle
+from webhooks.events import retention
 from webhooks.events.publish import publish
 from webhooks.models import Endpoint
 
@@ -234,7 +235,7 @@ class Receipt:
     ended: dict[str, int]
     """The number of rows of each kind that this closing ended."""
     data_until: date | None
-    """The day on which the last bodies of stored events are deleted. None when they are deleted now."""
+    """The day in UTC on which the last bodies of stored events are deleted. None when they are deleted now."""
 
 
 def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: bool = False) -> Receipt:
@@ -271,7 +272,7 @@ def close(*, tenant_id: UUID, actor_user_id: int | None = None, delete_data: boo
         tenant_id=tenant.id,
         closed_at=moment,
         ended=ended,
-        data_until=None if delete_data else (moment + timedelta(days=tenant.retention_days)).date(),
+        data_until=None if delete_data else retention.deleted_on(moment, tenant.retention_days),
     )
     with transaction.atomic():
         audit.record(

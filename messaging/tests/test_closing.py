@@ -8,9 +8,11 @@ from django.template.loader import render_to_string
 
 from gateway import ids
 from gateway.clock import now
+from gateway.database import partitions
 from messaging.models import Batch, OptOut, ScheduledMessage
 from phone_numbers import leaving
 from tenants.models import Export, Tenant
+from webhooks.models import EventPayload
 from webhooks.tests.publishing import make, readable
 
 pytestmark = pytest.mark.django_db
@@ -91,3 +93,13 @@ def test_the_receipt_of_a_closed_tenant_names_the_day_in_india() -> None:
     }
     mail = render_to_string("mail/closed.txt", {**context, "receipt": receipt})
     assert "was closed on 1 December 2026, 02:00 IST." in mail
+
+
+def test_the_receipt_names_the_day_on_which_the_last_contents_are_deleted(tenant: Tenant) -> None:
+    (event,) = make(tenant)
+    until = leaving.close(tenant_id=tenant.id).data_until
+    assert until is not None
+    partitions.maintain(today=until - timedelta(days=1))
+    assert readable(event) == [True]
+    partitions.maintain(today=until)
+    assert not EventPayload.objects.filter(tenant_id=tenant.id).exists()

@@ -9,7 +9,7 @@ gone at once. Beat calls `move_bodies` and `prune_keys`.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -56,6 +56,11 @@ MESSAGES = register(
 """Each status updates the row of its message, usually within minutes. The fill factor leaves room for the update on
 the row's page.
 """
+
+
+def deleted_on(created_at: datetime, retention_days: int) -> date:
+    """The day in UTC on which a body is deleted: then its partition is dropped."""
+    return PAYLOADS.after(PAYLOADS.start_of(expires_on(created_at, retention_days)))
 
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """Closing a tenant: it loses all access, its history stays, and no other tenant is affected."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from tenants.models import ApiKey, AppConnection, AuditEntry, Invitation, Outbou
 from tenants.tests.connected_apps import connection_of
 from tests.fixtures import Api, assert_error
 from tests.simulated import RunningSimulator
+from webhooks.events import retention
 from webhooks.models import Endpoint, Event
 
 pytestmark = pytest.mark.django_db
@@ -57,7 +58,7 @@ def test_a_closed_tenant_has_no_key_endpoint_or_number_and_keeps_its_events(
     assert not Invitation.objects.for_tenant(tenant.id).open().exists()
     assert User.objects.filter(tenant=other_tenant).count() == their_people
     receipt = OutboundMail.objects.get(to="owner@shop.example", subject__endswith="is closed")
-    until = (now() + timedelta(days=tenant.retention_days)).date()
+    until = retention.deleted_on(now(), tenant.retention_days)
     for said in ("2 × numbers", "1 × endpoints", f"deleted by {until.day} {until:%B %Y}"):
         assert said in receipt.text
     tenant.refresh_from_db()
@@ -100,7 +101,7 @@ def test_a_closing_reports_what_becomes_of_the_data(
     )
     options = ["--delete-data"] if delete_data else []
     call_command("close_tenant", str(tenant.id), "--staff", staff.email.upper(), *options)
-    until = (now() + timedelta(days=9)).date()
+    until = retention.deleted_on(now(), 9)
     said = capsys.readouterr().out
     assert said.endswith(f"Its stored contents: {'deleted' if delete_data else f'kept until {until}'}.\n")
     assert "numbers: 0\n" in said
