@@ -41,7 +41,7 @@ def legal(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def text_of(name: str) -> str:
-    """Render a Markdown text, with the operator's names filled in."""
+    """Render a Markdown text, with the operator's names and the days for which metadata is kept filled in."""
     own = Path(settings.TEXTS_DIR) / f"{name}.md" if settings.TEXTS_DIR else None
     if own is not None and own.is_file():
         template = engines["django"].from_string(own.read_text())
@@ -53,6 +53,7 @@ def text_of(name: str) -> str:
             "support_email": settings.SUPPORT_EMAIL,
             "operator": settings.BILLING_SELLER_NAME,
             "operator_address": settings.BILLING_SELLER_ADDRESS,
+            "metadata_days": settings.EVENT_METADATA_DAYS,
         }
     )
 

@@ -73,6 +73,13 @@ def test_public_pages_can_only_be_read(path: str) -> None:
     assert client.post(path).status_code == 405
 
 
+def test_the_privacy_notice_says_how_long_ids_of_customers_are_kept(settings: Settings) -> None:
+    settings.EVENT_METADATA_DAYS = 731
+    page = text(Client(), "/privacy")
+    assert "731 days" in page
+    assert "we keep only counts" not in page
+
+
 def test_a_sign_up_keeps_which_texts_it_agreed_to(settings: Settings, tmp_path: Path) -> None:
     settings.TEXTS_DIR = str(tmp_path)
     own = {"terms": "Pay.", "privacy": "We keep your name."}
