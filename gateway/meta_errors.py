@@ -1,4 +1,4 @@
-"""Meta's error codes: those that the service treats specially, and the explanation of every code.
+"""Meta's error codes: those that the service treats specially, and the explanation of every known code.
 
 `meta_errors.yaml` explains each code: its cause, how to fix it, and whether the call may be repeated. Explanations are
 shown at `/errors/131047` and in the guides, beside `source` in responses of `/v1`, in the look-up of a message, in the

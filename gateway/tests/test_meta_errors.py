@@ -1,6 +1,7 @@
 """The catalogue of Meta's error codes, and the places that show it."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,6 +25,23 @@ ERROR = b'{"error" : {"message": "(#131047) Re-engagement message", "code":13104
 def test_every_code_that_the_service_classifies_is_known() -> None:
     for code in (*SHORT_THROTTLES, *LONG_THROTTLES, *TOKEN_PROBLEMS, 100, 131057):
         assert error_code(code) is not None, code
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        pytest.param([131060], id="messages of coexistence numbers"),
+        pytest.param([131058], id="hello_world"),
+        pytest.param(range(147001, 147006), id="usernames"),
+        pytest.param(
+            [*range(138000, 138008), 138009, *range(138011, 138016), *range(138017, 138025)], id="calls"
+        ),
+        pytest.param([139006], id="metrics of flows"),
+        pytest.param([*range(2494164, 2494169), 2494176, 2494177, 2494179], id="sign-ups in the app"),
+    ],
+)
+def test_the_codes_of_what_is_passed_on_are_known(codes: Iterable[int]) -> None:
+    assert [code for code in codes if error_code(code) is None] == []
 
 
 def test_about_a_hundred_codes_are_whole() -> None:
