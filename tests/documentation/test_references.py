@@ -117,6 +117,24 @@ def test_every_module_that_code_names_exists() -> None:
     assert unknown == []
 
 
+def test_our_packages_are_installed_from_the_gateway_alone() -> None:
+    """No public registry has them: a stranger could register the name there."""
+    folders = [ROOT / name for name in ("docs", "sdks", "templates")]
+    texts = [
+        path
+        for folder in folders
+        for kind in ("*.md", "*.py", "*.ts", "*.html", "*.toml")
+        for path in folder.rglob(kind)
+        if "node_modules" not in path.parts
+    ]
+    install = r"\b(?:(?:pipx?|npm|uv) (?:install|add|tool)|uvx|npx) [^`]{0,100}?whabuzz"
+    found = [(path, match[0]) for path in texts for match in re.finditer(install, prose(path))]
+    assert len(found) > 5
+    assert [
+        f"{path.relative_to(ROOT)}: {command}" for path, command in found if "/packages/" not in command
+    ] == []
+
+
 def test_no_reference_has_a_former_form() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"

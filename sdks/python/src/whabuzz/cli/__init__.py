@@ -7,6 +7,6 @@ def run() -> None:
         from whabuzz.cli.main import main
     except ModuleNotFoundError as missing:
         raise SystemExit(
-            f"The command line needs {missing.name}: install it with pip install 'whabuzz[cli]'."
+            f"The command line needs {missing.name}: install it with `pip install {missing.name}`."
         ) from None
     main()

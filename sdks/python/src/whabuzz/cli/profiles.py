@@ -128,7 +128,7 @@ def write_private(target: Path, value: Any) -> None:
 
 
 def _keyring() -> Any:
-    """The package `keyring`. None unless it is installed (`pip install whabuzz[keyring]`)."""
+    """The package `keyring`. None unless it is installed (the extra `keyring`)."""
     try:
         import keyring
         import keyring.errors
@@ -153,7 +153,7 @@ def _keyring_get(profile: str) -> str | None:
     if keyring is None:
         raise WhabuzzError(
             "The key of this profile is in the system's keyring, and this Python lacks the package keyring: install it "
-            "with pip install 'whabuzz[keyring]'."
+            "with `pip install keyring`."
         )
     try:
         found: str | None = keyring.get_password(SERVICE, profile)
