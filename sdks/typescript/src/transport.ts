@@ -41,7 +41,7 @@ export class Transport {
       "X-Service-Version": API_VERSION,
     };
     // Every retry has the same key.
-    if (call.keyed) fixed["Idempotency-Key"] = options.idempotencyKey ?? crypto.randomUUID();
+    if (call.keyed) fixed["Idempotency-Key"] = keyOf(options);
     for (let tries = 1; ; tries++) {
       const content = contentOf(call);
       const late = new AbortController();
@@ -102,6 +102,13 @@ export class Transport {
       return new Download(new Response(stream, { headers }));
     });
   }
+}
+
+/** The idempotency key of a call. Throws WhabuzzError for a key that the service, and the header, cannot take. */
+function keyOf(options: KeyedOptions): string {
+  const key = options.idempotencyKey ?? crypto.randomUUID();
+  if (!/^[!-~]{1,255}$/.test(key)) throw new WhabuzzError("An idempotency key has 1 to 255 visible ASCII characters, and no blanks.");
+  return key;
 }
 
 /**

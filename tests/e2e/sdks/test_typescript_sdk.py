@@ -131,6 +131,7 @@ def test_a_call_ends_with_its_time_and_its_signal_and_a_stream_with_its_answer(h
         **{kind: ["enough", True, True] for kind in ("json", "page", "file")},
         "another": [True, what],
         "keys": [True, True],
+        "refusedKeys": ["An idempotency key has 1 to 255 visible ASCII characters, and no blanks."] * 5 + [0],
         "streams": [[[25_000, 2_000, 4_000, 1_000], True, False], [[], False, True]],
         "elsewhere": [["manual"] * 2, [moved] * 2],
     }

@@ -49,6 +49,17 @@ for (const lost of [() => Response.json({}, { status: 503 }), () => Promise.reje
   seen.keys.push(key !== undefined && error.idempotencyKey === key);
 }
 
+const calls_made = [];
+const counted = client({ maxRetries: 4, fetch: async (url) => (calls_made.push(url), Response.json({})) });
+const inbound = { id: "evt_1", phone_number_id: "1", data: { message: { id: "wamid.1", from: "919876543210" } } };
+seen.refusedKeys = [];
+for (const key of ["विज़िट-1042", "", "two words", "x".repeat(256)]) {
+  const error = await refused(() => counted.messages.send({ type: "text" }, { idempotencyKey: key }));
+  seen.refusedKeys.push(error.constructor === WhabuzzError && error.message);
+}
+const named = await refused(() => counted.messages.reply(inbound, "text", { name: "दूसरा" }));
+seen.refusedKeys.push(named.constructor === WhabuzzError && named.message, calls_made.length);
+
 const wait = globalThis.setTimeout;
 let pauses = [];
 globalThis.setTimeout = (done, milliseconds) => {
