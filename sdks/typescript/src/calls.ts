@@ -12,7 +12,10 @@ export type FileInput = Blob | { name: string; content: Blob };
 export interface RequestOptions {
   /** Aborts the call, also while it waits for a retry or reads the answer. */
   signal?: AbortSignal;
-  /** Milliseconds for one try, and for each part of a download. The default is the client's time-out. */
+  /**
+   * Milliseconds for one try, and for each part of a download. The default is the client's time-out. A try has a second
+   * more for every 64 KiB that it sends.
+   */
   timeout?: number;
 }
 
@@ -81,20 +84,23 @@ export function queryOf(call: Call): string {
   return query === "" ? "" : `?${query}`;
 }
 
-/** The body and its content type. */
-export function contentOf(call: Call): { body?: BodyInit; headers: Record<string, string> } {
+/** The body, its content type, and about how many bytes it has. */
+export function contentOf(call: Call): { body?: BodyInit; headers: Record<string, string>; size: number } {
   if (call.form !== undefined) {
     const form = new FormData();
+    let size = 0;
     for (const [name, value] of Object.entries(call.form)) {
       if (value === undefined || value === null) continue;
+      size += isNamedFile(value) ? value.content.size : value instanceof Blob ? value.size : 0;
       if (value instanceof Blob) form.append(name, value, (value as Partial<File>).name ?? "file");
       else if (isNamedFile(value)) form.append(name, value.content, value.name);
       else form.append(name, text(value));
     }
-    return { body: form, headers: {} };
+    return { body: form, headers: {}, size };
   }
-  if (call.body === undefined) return { headers: {} };
-  return { body: JSON.stringify(call.body), headers: { "Content-Type": "application/json" } };
+  if (call.body === undefined) return { headers: {}, size: 0 };
+  const body = JSON.stringify(call.body);
+  return { body, headers: { "Content-Type": "application/json" }, size: new TextEncoder().encode(body).length };
 }
 
 function isNamedFile(value: unknown): value is { name: string; content: Blob } {

@@ -17,7 +17,7 @@ export interface ClientOptions {
   baseUrl: string;
   /** The tenant to act on. Only for platform keys. */
   tenantId?: string;
-  /** Milliseconds for one try. The default is 30,000. */
+  /** Milliseconds for one try, and a second more for every 64 KiB that it sends. The default is 30,000. */
   timeout?: number;
   /** How often a call is repeated if that is safe. The default is 4. */
   maxRetries?: number;

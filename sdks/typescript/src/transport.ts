@@ -12,10 +12,13 @@ import {
 } from "./calls.js";
 import { errorOf, NoAnswer, WhabuzzError } from "./errors.js";
 
+/** The slowest line on which a long body arrives within the time-out. */
+const SLOWEST_BYTES_PER_SECOND = 64 * 1024;
+
 export interface Settings {
   baseUrl: string;
   headers: Record<string, string>;
-  /** Milliseconds for one try. */
+  /** Milliseconds for one try, without those for sending a long body. */
   timeout: number;
   maxRetries: number;
   fetch: typeof fetch;
@@ -45,7 +48,9 @@ export class Transport {
     for (let tries = 1; ; tries++) {
       const content = contentOf(call);
       const late = new AbortController();
-      const timer = setTimeout(() => late.abort(new Error("timed out")), options.timeout ?? timeout);
+      // `fetch` does not report how much it has sent, so a long body has its time from the start.
+      const sending = 1000 * Math.floor(content.size / SLOWEST_BYTES_PER_SECOND);
+      const timer = setTimeout(() => late.abort(new Error("timed out")), (options.timeout ?? timeout) + sending);
       const stop = () => late.abort(options.signal?.reason);
       options.signal?.addEventListener("abort", stop, { once: true });
       let wait: number | undefined;

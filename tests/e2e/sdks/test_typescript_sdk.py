@@ -129,6 +129,8 @@ def test_a_call_ends_with_its_time_and_its_signal_and_a_stream_with_its_answer(h
     what = "GET https://gateway.example/v1/tenant answered text/html, not JSON: is baseUrl the service's?"
     assert seen == {
         **{kind: ["enough", True, True] for kind in ("json", "page", "file")},
+        # A short body and a long one: the long ones have more time.
+        "uploads": ["timed out"] * 2 + ["answered"] * 2,
         "another": [True, what],
         "keys": [True, True],
         "refusedKeys": ["An idempotency key has 1 to 255 visible ASCII characters, and no blanks."] * 5 + [0],

@@ -34,6 +34,27 @@ for (const [kind, call] of Object.entries(calls)) {
 server.closeAllConnections();
 server.close();
 
+// A server that reads a body for longer than the time-out of a try.
+const slow = createServer(async (request, response) => {
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  response.setHeader("Connection", "close"); // Node would wait for the connection's next call, with a timer.
+  request.on("error", () => undefined).on("end", () => response.end("{}")).resume();
+});
+await new Promise((resolve) => slow.listen(0, "127.0.0.1", resolve));
+const uplink = client({ baseUrl: `http://127.0.0.1:${slow.address().port}`, timeout: 200 });
+seen.uploads = [];
+for (const bytes of [1000, 500_000]) {
+  const row = { to: "+919876543210", type: "text", text: { body: "अ".repeat(bytes / 3) } };
+  const sent = () => uplink.messages.sendBatch([row], { from: "1", clientRef: "news" });
+  const uploaded = () => uplink.media.upload({ file: { name: "a.pdf", content: new Blob([new Uint8Array(bytes)]) }, from: "1" });
+  for (const call of [sent, uploaded]) {
+    const answered = await refused(call);
+    seen.uploads.push(answered instanceof NoAnswer ? "timed out" : answered instanceof Error ? answered.message : "answered");
+  }
+}
+slow.closeAllConnections();
+slow.close();
+
 const page = new Response("<h1>Log in</h1>", { headers: { "Content-Type": "text/html" } });
 const another = await refused(() => client({ baseUrl: "https://gateway.example", fetch: async () => page }).tenant.get());
 seen.another = [another instanceof WhabuzzError, another.message];
