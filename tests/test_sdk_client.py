@@ -3,6 +3,7 @@
 import asyncio
 import json
 import mimetypes
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from messaging.media.uploads import MIME_TYPES
 from tests.pages import ROOT, page
+from tests.raw_server import raw_server
 from tests.sdk_import import sdk_from
 from tests.sdk_repeats import ALL, ANSWERS, CALLS, KNOWN_AGAIN
 
@@ -190,6 +192,33 @@ def test_a_file_is_sent_again_unless_it_was_read(
                 client_of(sdk, service).media.upload(file=file, from_="1001", type="image/jpeg")
             assert len(service.requests) == tries, file
             assert tries == 1 or b"a picture" in service.requests[-1].content
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_long_batch_may_take_longer_than_the_time_out(sdk: ModuleType, asynchronous: bool) -> None:
+    """The time-out is how long no byte may move, not the time of the whole body."""
+    body = {"from": "1", "client_ref": "news", "messages": [{"text": "x" * 24 * 1024 * 1024}]}
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(re.findall(rb"(?i)content-length: (\d+)", head)[0])
+        for place in range(0, length, 1 << 20):
+            await reader.readexactly(min(1 << 20, length - place))
+            await asyncio.sleep(0.05)
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+
+    async def run(url: str) -> dict[str, Any]:
+        async with sdk.AsyncWhabuzz("wb_test_x", url, timeout=0.8, max_retries=0) as client:
+            answer: dict[str, Any] = await client.messages.create_batch(body)
+        return answer
+
+    with raw_server(slowly) as url:
+        if asynchronous:
+            assert asyncio.run(run(url)) == {}
+        else:
+            with sdk.Whabuzz("wb_test_x", url, timeout=0.8, max_retries=0) as client:
+                assert client.messages.create_batch(body) == {}
 
 
 def test_a_file_has_the_media_type_of_its_name(

@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 import httpx
 
-from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, json_of, no_answer, path_of, refusal
+from whabuzz.calls import NOT_SENT, Call, Item, Page, Settings, in_parts, json_of, no_answer, path_of, refusal
 from whabuzz.errors import NoAnswer
 
 
@@ -43,7 +43,7 @@ class AsyncTransport:
             )
             try:
                 try:
-                    answer = await self.http.send(request, stream=stream)
+                    answer = await self.http.send(in_parts(request), stream=stream)
                 finally:
                     call.done()
             except httpx.TransportError as failure:

@@ -12,7 +12,7 @@ import os
 import random
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -65,6 +65,8 @@ does not know half of these.
 
 _KEY = re.compile(r"[!-~]{1,255}")
 """The idempotency keys that the service takes."""
+
+_PART_BYTES = 64 * 1024
 
 _LONGEST_WAIT = 60.0
 """The longest wait before a retry, in seconds. For a longer `Retry-After`, the caller gets the error at once."""
@@ -144,6 +146,29 @@ class Call:
     def _is_named_batch(self) -> bool:
         bodies = [body for body in (self.body, self.extra_body) if isinstance(body, Mapping)]
         return self.path == _BATCHES and any(body.get("client_ref") for body in bodies)
+
+
+class _Parts(httpx.ByteStream):
+    """A body that is sent in parts, each with its own time-out."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        for place in range(0, len(self._body), _PART_BYTES):
+            yield self._body[place : place + _PART_BYTES]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in iter(self):
+            yield part
+
+
+def in_parts(request: httpx.Request) -> httpx.Request:
+    """The request, with a long body sent in parts: httpx's asynchronous client has one time-out for each part."""
+    if isinstance(request.stream, httpx.ByteStream) and len(request.content) > _PART_BYTES:
+        request.stream = _Parts(request.content)
+    return request
 
 
 def json_bytes(value: Any) -> bytes:
