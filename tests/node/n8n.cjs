@@ -62,11 +62,11 @@ async function run(parameters) {
   return items[0].json;
 }
 
-function trigger(url, parameters, state) {
+function trigger(url, parameters, state, mode = "trigger") {
   return {
     ...place,
     getNodeWebhookUrl: () => url,
-    getMode: () => "trigger",
+    getMode: () => mode,
     getNodeParameter: (name) => parameters[name],
     getWorkflowStaticData: () => state,
     helpers: {
@@ -79,11 +79,19 @@ function trigger(url, parameters, state) {
 async function receives() {
   const state = {};
   const started = [];
+  const ids = new Set();
+  let away = false;
+  let refused = 0;
   const hook = new WhabuzzTrigger();
   const server = http.createServer(async (incoming, outgoing) => {
     const chunks = [];
     for await (const chunk of incoming) chunks.push(chunk);
     const rawBody = Buffer.concat(chunks);
+    if (away && JSON.parse(rawBody).type !== "webhook.verify") {
+      refused++;
+      outgoing.statusCode = 503;
+      return outgoing.end();
+    }
     const response = {
       status: (code) => ((outgoing.statusCode = code), response),
       type: () => response,
@@ -98,6 +106,7 @@ async function receives() {
     });
     if (result.noWebhookResponse) return;
     started.push(result.workflowData[0].map(({ json }) => json.type));
+    for (const { json } of result.workflowData[0]) ids.add(json.wamid);
     outgoing.end("{}");
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -136,10 +145,40 @@ async function receives() {
   ];
   const endpoints = await own();
   await request(null, { method: "POST", url: `${webhooks}/${first.id}/test`, body: { event_type: "message.inbound" } });
+
+  // A change is published: n8n removes the webhooks of the workflow and adds them again, both with the same functions.
+  const sends = { events: ["message.outbound"], filter: "" };
+  await methods.create.call(trigger(url, sends, state));
+  const wamids = [];
+  const send = async (name) => wamids.push((await run({ operation: "sendText", text: name, execution: name, options: { idempotencyKey: `${name}-${task.workflow}` } })).messages[0].id);
+  const until = async (isDone) => {
+    for (let tries = 0; !isDone() && tries < 200; tries++) await new Promise((resolve) => setTimeout(resolve, 100));
+  };
+  away = true;
+  await send("waits");
+  await until(() => refused > 0);
+  await methods.delete.call(trigger(url, sends, state, "internal"));
+  const unpublished = (await own()).map(({ id, status }) => ({ same: id === first.id, status }));
+  await send("missed");
+  away = false;
+  await methods.create.call(trigger(url, sends, state));
+  await until(() => wamids.every((wamid) => ids.has(wamid)));
+  const arrived = wamids.map((wamid) => ids.has(wamid));
+  const [{ metadata }] = await own();
+
+  // Listening for a test event ends with the mode "internal", as if the workflow were unpublished.
+  const testUrl = url.replace("/webhook/", "/webhook-test/");
+  await methods.create.call(trigger(testUrl, sends, {}, "manual"));
+  await methods.delete.call(trigger(testUrl, sends, {}, "internal"));
+  const { data: left } = await request(null, { method: "GET", url: webhooks, qs: { limit: 200 } });
+  const tested = [left.filter((each) => each.url === testUrl).length, (await own()).map(({ id, status }) => [id === first.id, status])];
+
   await methods.delete.call(trigger(url, changed, state));
   seen.push(await methods.checkExists.call(trigger(url, changed, state)));
+  await request(null, { method: "DELETE", url: `${webhooks}/${first.id}` });
+  await methods.delete.call(trigger(url, changed, state));
   server.close();
-  return { seen, statuses, started, endpoints: endpoints.map(({ id, status, filter }) => ({ same: id === first.id, status, filter })), state };
+  return { published: { unpublished, arrived, metadata, tested }, seen, statuses, started: started.slice(0, 2), endpoints: endpoints.map(({ id, status, filter }) => ({ same: id === first.id, status, filter })), state: Object.keys(state) };
 }
 
 async function main() {

@@ -68,5 +68,12 @@ def test_the_node_does_what_its_fields_say(stack: Stack, packages: Path, tmp_pat
                 "filter": {"data.message.type": "text", "type": "message.inbound"},
             }
         ],
-        "state": {},
+        "state": ["secret"],
+        "published": {
+            "unpublished": [{"same": True, "status": "paused"}],
+            # The delivery that waited, and the event that came while the workflow was not published.
+            "arrived": [True, True],
+            "metadata": {},
+            "tested": [0, [[True, "active"]]],
+        },
     }
