@@ -173,6 +173,14 @@ def test_every_setting_exists(name: str) -> None:
     } - known - files - former - NOT_SETTINGS == set()
 
 
+def test_the_first_start_without_the_image_builds_what_the_image_contains() -> None:
+    first_start = page("docs/operations.md").split("\n## First start\n")[1].split("\n## ")[0]
+    steps = r"\b(mkdocs build|generator\.\w+|manage\.py collectstatic)\b"
+    built = {"mkdocs build", "generator.package_index", "manage.py collectstatic"}
+    assert set(re.findall(steps, (ROOT / "Dockerfile").read_text())) == built
+    assert set(re.findall(steps, first_start)) == built
+
+
 def test_every_check_is_listed() -> None:
     ids = set(re.findall(r'"(gateway\.[EW]\d+)"', Path(checks.__file__).read_text()))
     tables = ("The deployment check", "The servers")
