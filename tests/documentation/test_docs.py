@@ -310,6 +310,10 @@ def test_the_limits_are_the_codes() -> None:
         f"{media_store.MOST_BYTES // mib} MiB, uploads for templates and profiles "
         f"{world.MOST_UPLOAD_BYTES // mib} MiB more"
     )
+    assert (
+        f"Files have fixed limits: {media_store.MOST_BYTES // mib} MiB in all, "
+        f"{media_store.MOST_BYTES_OF_ACCOUNT // mib} MiB for an account"
+    ) in page("docs/simulator.md")
     assert limits["messages of all sandboxes together"] == (
         f"{Keep().messages:,}, {conversation_log.MOST_BYTES // mib} MiB"
     )
