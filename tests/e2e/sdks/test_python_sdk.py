@@ -58,9 +58,10 @@ def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, python_home: Pat
     (tmp_path / "bot.py").write_text(blocks(README, "python")[1])
     environment = {"PYTHONPATH": str(python_home), **settings(stack)}
     with bot([sys.executable, "bot.py"], tmp_path, environment) as first:
-        assert len(endpoints_at(stack, first)) == 1
+        [made] = endpoints_at(stack, first)
     with bot([sys.executable, "bot.py"], tmp_path, environment) as port:
         assert endpoints_at(stack, first) == []
+        assert [each["id"] for each in endpoints_at(stack, port)] == [made["id"]]
         customer_writes(stack, "917000900001")
         until(lambda: sends_to(stack, "917000900001"), "the bot's answer")
         remove_endpoint(stack, port)

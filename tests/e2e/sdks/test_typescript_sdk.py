@@ -149,9 +149,10 @@ def test_the_quickstart_of_the_readme(stack: Stack, node_home: Path) -> None:
 def test_the_bot_of_the_readme_answers_a_customer(stack: Stack, node_home: Path) -> None:
     (node_home / "bot.mjs").write_text(blocks(README, "js")[1])
     with bot(node_command("bot.mjs"), node_home, settings(stack)) as first:
-        assert len(endpoints_at(stack, first)) == 1
+        [made] = endpoints_at(stack, first)
     with bot(node_command("bot.mjs"), node_home, settings(stack)) as port:
         assert endpoints_at(stack, first) == []
+        assert [each["id"] for each in endpoints_at(stack, port)] == [made["id"]]
         customer_writes(stack, "917000900041")
         until(lambda: sends_to(stack, "917000900041"), "the bot's answer")
         remove_endpoint(stack, port)
