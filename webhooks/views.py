@@ -65,7 +65,11 @@ class DeliveryCounts(serializers.Serializer[dict[str, int]]):
     dead = serializers.IntegerField()
 
 
-WORDS = {"display_phone_number": {"help_text": "Your number in digits, such as `919800000001`."}}
+WORDS = {
+    "display_phone_number": {
+        "help_text": "Your number in digits, such as `919800000001`; null when the event concerns no number."
+    }
+}
 
 
 class EventOut(serializers.ModelSerializer[Event]):

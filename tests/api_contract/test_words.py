@@ -1,5 +1,6 @@
 """Everything in the contract has a description: members, parameters, and each value of an enumeration."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -115,6 +116,34 @@ def test_moments_and_money_have_their_unit() -> None:
                 assert "paise" in member["description"], place
             if place.endswith("_ms"):
                 assert "illiseconds" in member["description"], place
+
+
+def can_be_null(schema: dict[str, Any]) -> bool:
+    """Return whether a schema admits null. A schema without a type admits everything."""
+    if "$ref" in schema:
+        return can_be_null(SCHEMAS[schema["$ref"].rpartition("/")[2]])
+    parts = [*schema.get("oneOf", []), *schema.get("anyOf", []), *schema.get("allOf", [])]
+    if parts:
+        return any(can_be_null(part) for part in parts)
+    kinds = schema.get("type", "null")
+    return kinds == "null" or "null" in kinds
+
+
+def test_no_description_promises_null_where_there_is_none() -> None:
+    found = [
+        f"{place}: {member['description']}"
+        for name, schema in SCHEMAS.items()
+        for place, member in members(schema, name)
+        if re.search(r"\bnull\b", member["description"], re.IGNORECASE) and not can_be_null(member)
+    ]
+    assert found == []
+
+
+def test_numbers_of_metas_notifications_are_in_digits() -> None:
+    for name, schema in SCHEMAS.items():
+        member = schema.get("properties", {}).get("display_phone_number", {})
+        if name.endswith(("Event", "Data")) and member:
+            assert "in digits" in member["description"], name
 
 
 BEGINNINGS = {"How many ": {"integer", "object"}, "Whether ": {"boolean"}, "When ": {"string", "array"}}

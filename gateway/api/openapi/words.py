@@ -1,10 +1,12 @@
 """Descriptions in the contract: `words.yaml` describes the tags, and everything that no serializer describes.
 
 A postprocessing hook of drf-spectacular, after `names.py`. A member usually means the same everywhere, so it is
-described once. The list `of` describes the exceptions; `*` in its keys stands for any text. The description of an
-enumeration ends with the meaning of each value.
+described once. The list `of` describes the exceptions; `*` in its keys stands for any text. A member that
+cannot be null is absent in the cases in which its description says null; if it is required, these cases are left out.
+The description of an enumeration ends with the meaning of each value.
 """
 
+import re
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,9 @@ import yaml
 
 from gateway.api.errors import error_kinds
 from gateway.api.openapi.names import Json
+
+_NULL = re.compile(r"(; n|\. N)ull(?: or absent)?( [^.;]*)(?=\.)")
+"""The part of a description that says when a member is null."""
 
 
 @cache
@@ -27,8 +32,9 @@ def _words() -> Json:
 
 def described(result: Json, **_: Any) -> Json:
     """Postprocessing: add the missing descriptions, and those of all tags."""
-    for name, schema in result["components"]["schemas"].items():
-        _describe(schema, name)
+    schemas = result["components"]["schemas"]
+    for name, schema in schemas.items():
+        _describe(schema, name, schemas)
         _list_values(schema)
     for operations in result["paths"].values():
         for operation in operations.values():
@@ -50,7 +56,7 @@ def meanings(values: list[Any]) -> dict[str, str]:
     return {str(value): known[str(value)] for value in values if value is not None} if lists else {}
 
 
-def _describe(schema: Any, place: str) -> None:
+def _describe(schema: Any, place: str, schemas: Json) -> None:
     if not isinstance(schema, dict):
         return
     words = _words()
@@ -59,13 +65,30 @@ def _describe(schema: Any, place: str) -> None:
             text = _text_of(f"{place}.{name}") or words["members"].get(name)
             if text is None:
                 raise LookupError(f"{place}.{name} has no description: help_text, or a line in words.yaml.")
+            if not _can_be_null(member, schemas):
+                text = _NULL.sub("" if name in schema.get("required", []) else _absent, text)
             member["description"] = text
         _list_values(member)
-        _describe(member, f"{place}.{name}")
+        _describe(member, f"{place}.{name}", schemas)
     for union in ("oneOf", "anyOf", "allOf"):
         for part in schema.get(union, []):
-            _describe(part, place)
-    _describe(schema.get("items"), place)
+            _describe(part, place, schemas)
+    _describe(schema.get("items"), place, schemas)
+
+
+def _absent(null: re.Match[str]) -> str:
+    """The part about null, for a member that is absent instead."""
+    return f"{'; a' if null[1] == '; n' else '. A'}bsent{null[2]}"
+
+
+def _can_be_null(schema: Json, schemas: Json) -> bool:
+    """Whether a schema admits null. A schema without a type admits everything."""
+    if "$ref" in schema:
+        return _can_be_null(schemas[schema["$ref"].rpartition("/")[2]], schemas)
+    parts = [part for union in ("oneOf", "anyOf", "allOf") for part in schema.get(union, [])]
+    if parts:
+        return any(_can_be_null(part, schemas) for part in parts)
+    return "null" in schema.get("type", "null")
 
 
 def _text_of(place: str) -> str | None:

@@ -2958,7 +2958,7 @@ export interface webhooks {
 export interface components {
     schemas: {
         AccountAlertData: {
-            /** @description Meta's name for the kind of the object, such as `PHONE_NUMBER`; null when Meta gave none. */
+            /** @description Meta's name for the kind of the object, such as `PHONE_NUMBER`; absent when Meta gave none. */
             entity_type?: string;
             /** @description Meta's id of the object that the alert concerns. */
             entity_id?: number | string;
@@ -2996,7 +2996,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -3040,7 +3040,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -3062,7 +3062,7 @@ export interface components {
             [key: string]: unknown;
         };
         AccountSecurityData: {
-            /** @description The phone number as people write it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number?: string;
             /** @description What happened, in Meta's words. */
             event?: string;
@@ -3096,7 +3096,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -3152,7 +3152,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -3190,7 +3190,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -3458,7 +3458,7 @@ export interface components {
             id: string;
             /**
              * Format: uuid
-             * @description The id of the platform app that the key belongs to; null for a key of a business.
+             * @description The id of the platform app that the key belongs to.
              */
             app_id: string;
             /** @description The first characters of the key, by which you can recognise it. */
@@ -3761,7 +3761,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -4505,7 +4505,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -4845,7 +4845,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures or a 410.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -4977,7 +4977,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -5093,13 +5093,13 @@ export interface components {
             ms: number;
             /** @description What went wrong; null when nothing did. */
             error: string | null;
-            /** @description The first 500 characters of the endpoint's answer. */
+            /** @description The first 500 characters of the endpoint's answer; empty when it is not stored. */
             response_excerpt: string;
-            /** @description The headers of the endpoint's answer; null when they are not stored. */
+            /** @description The headers of the endpoint's answer, up to 2 KiB and without cookies, or none for a successful attempt; null when they are not stored. */
             response_headers: {
                 [key: string]: string;
             } | null;
-            /** @description The endpoint's whole answer; null when it is not stored. */
+            /** @description The first 4 KiB of the endpoint's answer, or its first 500 characters for a successful attempt; null when it is not stored. */
             response_body: string | null;
         };
         /** @description How many deliveries have each status. */
@@ -5415,7 +5415,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures or a 410.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5477,7 +5477,7 @@ export interface components {
             batch?: components["schemas"]["BatchSettings"] | null;
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds?: number | null;
-            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
+            /** @description The queue, topic, exchange or bucket that receives the events; absent for an endpoint that is none of these. */
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
@@ -5668,7 +5668,7 @@ export interface components {
             batch?: components["schemas"]["BatchSettings"] | null;
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds?: number | null;
-            /** @description The queue, topic, exchange or bucket that receives the events; null for an endpoint that is none of these. */
+            /** @description The queue, topic, exchange or bucket that receives the events; absent for an endpoint that is none of these. */
             destination?: components["schemas"]["DestinationSettings"];
             /** @description Your own id for the endpoint; null when you gave none. No two of your endpoints can share an id. */
             uid?: string | null;
@@ -5789,7 +5789,7 @@ export interface components {
             /** @description For how many seconds after a customer's first message further messages are collected. All are then sent in one request. Null collects none. */
             quiet_seconds: number | null;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures or a 410.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
@@ -5880,7 +5880,7 @@ export interface components {
             profile?: {
                 /** @description The name in the customer's WhatsApp profile. */
                 name?: string;
-                /** @description The customer's WhatsApp user name; null without one. */
+                /** @description The customer's WhatsApp user name; absent without one. */
                 username?: string;
             } & {
                 [key: string]: unknown;
@@ -5931,7 +5931,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -6177,7 +6177,7 @@ export interface components {
             /** @description The phone number as people write it, such as `+91 98000 00001`. */
             display_phone_number: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -6227,7 +6227,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6280,7 +6280,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6340,7 +6340,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6395,7 +6395,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6448,7 +6448,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6501,7 +6501,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6587,7 +6587,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6686,7 +6686,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6750,7 +6750,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6810,7 +6810,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6863,7 +6863,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6918,7 +6918,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -6976,7 +6976,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -7159,7 +7159,7 @@ export interface components {
             credited_paise: number;
             /** @description The credit notes that correct this invoice. */
             credit_notes: components["schemas"]["InvoiceCredit"][];
-            /** @description The attempts to debit. */
+            /** @description The attempts to collect the payment, newest first, with recorded bank transfers and deducted tax. */
             attempts: components["schemas"]["Attempt"][];
             /** @description The Invoice Reference Number (IRN) of the registered e-invoice; null when the invoice is not registered. */
             irn: string | null;
@@ -7644,11 +7644,11 @@ export interface components {
             tenant_id: string;
             /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
+            /** @description Meta's id of the number that the event concerns. */
             phone_number_id: string;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
@@ -7688,7 +7688,7 @@ export interface components {
             messaging_product?: string;
             /** @description Your number that the event concerns. */
             metadata?: components["schemas"]["EventMetadata"];
-            /** @description What went wrong; null when nothing did. */
+            /** @description What went wrong. */
             error: components["schemas"]["UpstreamProblem"];
         } & {
             [key: string]: unknown;
@@ -7718,7 +7718,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -7821,7 +7821,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -7863,11 +7863,11 @@ export interface components {
             tenant_id: string;
             /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
+            /** @description Meta's id of the number that the event concerns. */
             phone_number_id: string;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
@@ -7913,9 +7913,9 @@ export interface components {
             tenant_id: string;
             /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
+            /** @description Meta's id of the number that the event concerns. */
             phone_number_id: string;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -7976,7 +7976,7 @@ export interface components {
             conversation?: {
                 [key: string]: unknown;
             };
-            /** @description What WhatsApp reported about the price of the message; null when it reported nothing. */
+            /** @description What WhatsApp reported about the price of the message; absent when it reported nothing. */
             pricing?: {
                 /** @description Whether WhatsApp charges for the message. */
                 billable?: boolean;
@@ -8029,11 +8029,11 @@ export interface components {
             tenant_id: string;
             /** @description Meta's id of the WhatsApp Business account that the event concerns; null when it concerns no account. */
             waba_id: string | null;
-            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
+            /** @description Meta's id of the number that the event concerns. */
             phone_number_id: string;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
-            /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
+            /** @description WhatsApp's id of the message, which begins with `wamid.`. */
             wamid: string;
             /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
             wa_id: string | null;
@@ -8110,7 +8110,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -8233,7 +8233,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -8256,7 +8256,7 @@ export interface components {
             /** @description Meta's id of your number. */
             phone_number_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8273,7 +8273,7 @@ export interface components {
             checked_at: string;
         };
         NumberNameData: {
-            /** @description The phone number as people write it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number?: string;
             /** @description Meta's decision about the display name. */
             decision?: string;
@@ -8311,7 +8311,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -8331,7 +8331,7 @@ export interface components {
             [key: string]: unknown;
         };
         NumberQualityData: {
-            /** @description The phone number as people write it, such as `+91 98000 00001`. */
+            /** @description Your number in digits, such as `919800000001`. */
             display_phone_number?: string;
             /** @description What happened, in Meta's words. */
             event?: string;
@@ -8371,7 +8371,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -8554,11 +8554,11 @@ export interface components {
             user_id: string | null;
             /**
              * Format: date-time
-             * @description When the customer opted out of marketing messages, ISO 8601 in UTC; null for a customer who has not opted out.
+             * @description When the customer opted out of marketing messages, ISO 8601 in UTC.
              */
             opted_out_at: string;
             /**
-             * @description How the customer opted out of marketing messages. `whatsapp`: in WhatsApp's settings. `stop_word`: by writing a stop word to the number. Null for a customer who has not opted out.
+             * @description How the customer opted out of marketing messages. `whatsapp`: in WhatsApp's settings. `stop_word`: by writing a stop word to the number.
              * @enum {string}
              */
             opted_out_source: "whatsapp" | "stop_word";
@@ -8613,7 +8613,7 @@ export interface components {
                 body?: string;
                 /** @description The kind of media in the advertisement or post. */
                 media_type?: string;
-                /** @description Meta's id of the customer's click on the advertisement; null or absent when Meta sent none. */
+                /** @description Meta's id of the customer's click on the advertisement; absent when Meta sent none. */
                 ctwa_clid?: string;
             } & {
                 [key: string]: unknown;
@@ -8702,7 +8702,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -8940,7 +8940,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -9205,7 +9205,7 @@ export interface components {
             id: string;
             /**
              * Format: date-time
-             * @description When the key was revoked, ISO 8601 in UTC; null for a key that was not revoked.
+             * @description When the key was revoked, ISO 8601 in UTC.
              */
             revoked_at: string;
         };
@@ -9750,7 +9750,7 @@ export interface components {
         Seller: {
             /** @description The name of the seller. */
             name: string;
-            /** @description The GST identification number (GSTIN); null without one. */
+            /** @description The GST identification number (GSTIN). */
             gstin: string;
             /** @description The postal address, in one text. */
             address: string;
@@ -9785,9 +9785,9 @@ export interface components {
             contacts?: ({
                 /** @description The recipient as you wrote it. */
                 input?: string;
-                /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
+                /** @description The customer's number in digits with its country code, such as `919812345678`; absent when it is not known. */
                 wa_id?: string;
-                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; absent where WhatsApp gives none. */
                 user_id?: string;
             } & {
                 [key: string]: unknown;
@@ -9815,7 +9815,7 @@ export interface components {
         ServiceError: {
             /** @description The name of the service. */
             source: string;
-            /** @description What went wrong; null when nothing did. */
+            /** @description What went wrong. */
             error: {
                 /** @description The code. */
                 code: components["schemas"]["ErrorCode"];
@@ -9846,7 +9846,7 @@ export interface components {
             /** @description Meta's id of the WhatsApp Business account. */
             waba_id: string;
             /**
-             * @description Whether messages can be sent from the number. `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+             * @description Whether messages can be sent from the number. `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
              * @enum {string}
              */
             connection_state: "pending" | "connected" | "disconnected";
@@ -10061,7 +10061,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -10306,7 +10306,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -10378,7 +10378,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -10556,15 +10556,15 @@ export interface components {
             change: string | null;
         };
         TestNumberEvent: {
-            /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
+            /** @description Meta's id of the number that the event concerns. */
             phone_number_id: string;
-            /** @description Meta's rating of the number's quality, such as `GREEN`; null when Meta has not said. */
+            /** @description Meta's rating of the number's quality, such as `GREEN`. */
             quality_rating: string;
-            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`; null when Meta has not said. */
+            /** @description The limit on how many customers you may write to first within 24 hours, such as `TIER_250`. */
             messaging_limit_tier: string;
-            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. Null when Meta has not said. */
+            /** @description How fast the number may send: `STANDARD` is 80 messages a second, `HIGH` is 1,000. */
             throughput_level: string;
-            /** @description Meta's decision about the display name, such as `APPROVED`; null when Meta has not said. */
+            /** @description Meta's decision about the display name, such as `APPROVED`. */
             name_status: string;
         };
         TestNumberEventRequest: {
@@ -10760,7 +10760,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -10804,7 +10804,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -10949,11 +10949,11 @@ export interface components {
             contacts?: components["schemas"]["EventContact"][];
             /** @description The customer's decision. */
             preference: {
-                /** @description The customer's number in digits with its country code, such as `919812345678`; null when it is not known. */
+                /** @description The customer's number in digits with its country code, such as `919812345678`; absent when it is not known. */
                 wa_id?: string;
-                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; null where WhatsApp gives none. */
+                /** @description The customer's business-scoped user id, such as `IN.77889900112233445566`; absent where WhatsApp gives none. */
                 user_id?: string;
-                /** @description A further explanation; null when there is none. */
+                /** @description A further explanation; absent when there is none. */
                 detail?: string;
                 /** @description The kind of messages that the decision concerns, such as `marketing_messages`. */
                 category?: string;
@@ -10996,7 +10996,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -11022,13 +11022,13 @@ export interface components {
              */
             id: string;
             /**
-             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures.
+             * @description The current status. `pending`: not verified yet; `active`: receives events; `paused`: you paused it; `disabled`: the service disabled it after failures or a 410.
              * @enum {string}
              */
             status: "pending" | "active" | "paused" | "disabled";
             /**
              * Format: date-time
-             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC; null before the first pass.
+             * @description When the endpoint last passed the verify ping, ISO 8601 in UTC.
              */
             verified_at: string;
             /** @description How long the endpoint's answer took, in milliseconds. */
@@ -11116,7 +11116,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -11160,7 +11160,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -11204,7 +11204,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -11264,7 +11264,7 @@ export interface components {
             waba_id: string | null;
             /** @description Meta's id of the number that the event concerns; null when it concerns no number. */
             phone_number_id: string | null;
-            /** @description Your number in digits, such as `919800000001`. */
+            /** @description Your number in digits, such as `919800000001`; null when the event concerns no number. */
             display_phone_number: string | null;
             /** @description WhatsApp's id of the message, which begins with `wamid.`; null when there is no message or no id. */
             wamid: string | null;
@@ -12869,7 +12869,7 @@ export interface operations {
                 /**
                  * @description * `pending` - Pending
                  *     * `connected` - Connected
-                 *     * `disconnected` - Disconnected `pending`: not connected yet; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
+                 *     * `disconnected` - Disconnected `pending`: not connected yet, or no endpoint is verified; `connected`: messages can be sent; `disconnected`: the number was connected and no longer is, or Meta took it away or rejects its token.
                  */
                 connection_state?: "pending" | "connected" | "disconnected";
             };

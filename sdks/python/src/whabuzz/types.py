@@ -1308,7 +1308,7 @@ class MessageReport(TypedDict):
 
 class Pricing1(TypedDict):
     """
-    What WhatsApp reported about the price of the message; null when it reported nothing.
+    What WhatsApp reported about the price of the message; absent when it reported nothing.
     """
 
     billable: NotRequired[bool]
@@ -2057,7 +2057,7 @@ class SentTemplate(TypedDict):
 
 class Error(TypedDict):
     """
-    What went wrong; null when nothing did.
+    What went wrong.
     """
 
     code: ErrorCode
