@@ -363,6 +363,23 @@ def test_the_limits_are_the_codes() -> None:
     assert f"`X-Service-Version: {settings.API_VERSION}`" in page("docs/api.md")
 
 
+def test_the_sizes_of_the_capacity_page_are_its_formulas() -> None:
+    text = " ".join(page("docs/capacity.md").split())
+    costs = re.findall(r"([\d.]+) ms of (?:web|deliveries|Postgres|Valkey)[ ,]", text)[:4]
+    [kilobytes] = re.findall(r"and ([\d.]+) kB of disk", text)
+    for messages, peak, *cells in rows("docs/capacity.md", "Sizes")[:4]:
+        a_day = int(messages.removesuffix(" million").replace(",", "")) * 1_000_000
+        a_second = a_day / 86_400 * 5
+        assert float(peak.replace(",", "")) == pytest.approx(a_second, rel=0.01)
+        for cell, milliseconds in zip(cells[:4], costs, strict=True):
+            # The page rounds the costs and the cores.
+            assert float(cell) == pytest.approx(a_second * float(milliseconds) / 600, rel=0.07, abs=0.05)
+        terabytes = a_day * float(kilobytes) / 1e9 * 90
+        assert float(cells[5].removesuffix(" TB").replace(",", "")) == pytest.approx(terabytes, rel=0.07)
+        if messages == "10 million":
+            assert f"10 million messages a day with 90 days of bodies need {terabytes:.0f} TB" in text
+
+
 def test_the_pace_of_a_batch_is_the_codes() -> None:
     paces = [int(row[1].replace(",", "")) for row in rows("docs/batches.md", "The pace")]
     assert paces == [pacing.RATES["STANDARD"], pacing.RATES["HIGH"], pacing.COEXISTENCE_RATE]
