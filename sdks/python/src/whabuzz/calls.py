@@ -95,8 +95,8 @@ class Call:
         headers = {"Accept": self.accept, "X-Service-Version": API_VERSION}
         if self._has_json():
             headers["Content-Type"] = "application/json"
-        if self.keyed:
-            self.idempotency_key = self.idempotency_key or str(uuid.uuid4())
+        if self.keyed and self.idempotency_key is None:
+            self.idempotency_key = str(uuid.uuid4())
         if self.idempotency_key is not None:
             if not _KEY.fullmatch(self.idempotency_key):
                 raise WhabuzzError("An idempotency key has 1 to 255 visible ASCII characters, and no blanks.")
