@@ -160,7 +160,8 @@ def test_a_workflow_receives_answers_and_ends(stack: Stack, editor: Editor) -> N
     assert sorted(each["type"] for each in log if each["direction"] == "outbound") == ["document", "text"]
 
     editor.call("POST", f"{path}/deactivate", {})
-    until(lambda: _endpoint(stack, editor) is None, "the endpoint's end")
+    until(lambda: _endpoint(stack, editor) is None, "the endpoint's pause")
+    assert [each["status"] for each in _endpoints(stack, editor)] == ["paused"]
 
 
 def _succeeded(editor: Editor, count: int) -> None:
@@ -187,8 +188,13 @@ def _node(name: str, kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _endpoints(stack: Stack, editor: Editor) -> list[dict[str, Any]]:
+    """The endpoints whose URL is at n8n's address."""
+    found: list[dict[str, Any]] = stack.api("GET", "/v1/webhooks?limit=200").json()["data"]
+    return [each for each in found if each["url"].startswith(editor.url)]
+
+
 def _endpoint(stack: Stack, editor: Editor) -> dict[str, Any] | None:
     """The active endpoint whose URL is at n8n's address."""
-    found: list[dict[str, Any]] = stack.api("GET", "/v1/webhooks?limit=200").json()["data"]
-    active = [each for each in found if each["url"].startswith(editor.url) and each["status"] == "active"]
+    active = [each for each in _endpoints(stack, editor) if each["status"] == "active"]
     return active[0] if active else None
