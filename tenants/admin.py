@@ -431,27 +431,18 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         has_new_address = change and "email" in form.changed_data
-        mails: list[str] = []
-        if not change:
+        mails: tuple[dict[str, str | None], dict[str, str | None]] = ({}, {})
+        if change:
+            former = User.objects.get(pk=obj.pk)
+            if former.tenant_id is not None:
+                mails = members.change_by_staff(obj, former=former, actor_user_id=request.user.pk)
+        else:
             obj.set_unusable_password()
-        if has_new_address and obj.tenant_id is not None:
-            mails = members.change_mails(
-                tenant_id=obj.tenant_id, former=form.initial["email"], address=form.cleaned_data["email"]
-            )
         super().save_model(request, obj, form, change)
         if has_new_address:
             log_in.use_address(obj)
         if change and set(form.changed_data) & STAFF_RIGHTS:
             bearer_tokens.close_sessions(obj)
-        former = form.initial.get("tenant") if change else None
-        if former is not None and set(form.changed_data) & IN_TEAM:
-            members.changed_by_staff(
-                obj,
-                tenant_id=former,
-                email=form.initial["email"],
-                role=form.initial["role"],
-                actor_user_id=request.user.pk,
-            )
         details: dict[str, Any] = {field: str(form.cleaned_data[field]) for field in form.changed_data}
         if "groups" in form.changed_data:
             details["groups"] = _names(form.cleaned_data["groups"])
@@ -460,8 +451,8 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
             before, after = (
                 {name: values[name] for name in SHOWN_TO_BUSINESS}
                 | {"groups": _names(values["groups"])}
-                | dict.fromkeys(mails, values["email"])
-                for values in (form.initial, form.cleaned_data)
+                | addresses
+                for values, addresses in zip((form.initial, form.cleaned_data), mails, strict=True)
             )
             moved = {name: value for name, value in details.items() if name == "tenant"}
             details = {"email": form.initial["email"], **moved, **audit.difference(before, after)}

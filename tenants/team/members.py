@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import now
-from gateway.roles import Role
+from gateway.roles import Area, Role, may_read
 from tenants import audit
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
@@ -61,19 +61,22 @@ def only_owner(tenant_id: UUID) -> int | None:
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
     """Change the role of a member. The new role applies from the member's next request. The open invitations of a
-    former owner end, because with one of them the person could become an owner again.
+    former owner end, because with one of them the person could become an owner again. The tenant's mails to a former
+    owner go to another owner, but bills stay with a role that may read them.
 
     Raises NotFound, Forbidden for an actor who is not an owner, and Conflict for the only owner.
     """
     with transaction.atomic():
-        lock_team(tenant_id, actor_user_id=actor_user_id)
+        tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
+        former = find(tenant_id=tenant_id, user_id=user_id)
+        if former.role == Role(role):
+            return former
+        if former.role == Role.OWNER:
+            _require_another_owner(former)
+            _end_invitations(tenant_id, former)
         member = find(tenant_id=tenant_id, user_id=user_id)
-        former, member.role = member.role, Role(role).value
-        if former == member.role:
-            return member
-        if former == Role.OWNER:
-            _require_another_owner(member)
-            _end_invitations(tenant_id, member)
+        member.role = Role(role).value
+        before, after = _redirect_mails(tenant, former, member)
         member.save(update_fields=["role"])
         audit.record(
             action="team.role",
@@ -81,7 +84,11 @@ def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int)
             target_id=member.pk,
             tenant_id=tenant_id,
             actor_user_id=actor_user_id,
-            details={"email": member.email, "before": {"role": former}, "after": {"role": member.role}},
+            details={
+                "email": member.email,
+                "before": {"role": former.role} | before,
+                "after": {"role": member.role} | after,
+            },
         )
     return member
 
@@ -107,7 +114,7 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
         member = find(tenant_id=tenant_id, user_id=user_id)
         if member.role == Role.OWNER:
             _require_another_owner(member)
-        _take_over_mails(tenant, member)
+        before, after = _redirect_mails(tenant, member, None)
         _end_invitations(tenant_id, member)
         connections.end_all(
             AppConnection.objects.for_tenant(tenant_id).filter(user=member),
@@ -131,8 +138,9 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
             actor_user_id=actor_user_id,
             details={
                 "email": member.email,
-                "before": {"role": member.role},
+                "before": {"role": member.role} | before,
                 "after": {"role": None}
+                | after
                 | {name: prefixes for name, prefixes in keys_after.items() if prefixes},
             },
         )
@@ -146,24 +154,38 @@ def require_owner_besides(*, tenant_id: UUID, user_id: int) -> None:
         raise Conflict(_NEEDS_OWNER)
 
 
-def changed_by_staff(
-    member: User, *, tenant_id: UUID, email: str, role: str, actor_user_id: int | None
-) -> None:
-    """End the open invitations of a member whom staff have deactivated, moved or given another role.
+def change_by_staff(
+    member: User, *, former: User, actor_user_id: int | None
+) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Do what follows when staff give a member another address, role, status or business. Returns the tenant's mail
+    addresses that change, before and after.
 
-    `tenant_id`, `email` and `role` are the former ones. If the member has left the tenant, its audit log says so.
+    `former` is the member as stored, a member of a tenant. Call it in the transaction that stores `member`, before its
+    row is changed: the tenant is locked first everywhere. The tenant's mails follow the member's address. The open
+    invitations of a member who is deactivated, moved or given another role end, and mails that are no longer meant for
+    the member go to another owner. If the member leaves the tenant, its audit log says so, and nothing is returned.
     """
-    _end_invitations(tenant_id, member)
-    if member.tenant_id == tenant_id:
-        return
+    assert former.tenant_id is not None  # noqa: S101 - the caller asks
+    tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=former.tenant_id)
+    stays = member.tenant_id == former.tenant_id
+    if not stays or (member.is_active, member.role) != (former.is_active, former.role):
+        _end_invitations(tenant.id, member)
+    before, after = _redirect_mails(tenant, former, member if stays and member.is_active else None)
+    if stays:
+        return before, after
     audit.record(
         action="team.remove",
         target_type="user",
         target_id=member.pk,
-        tenant_id=tenant_id,
+        tenant_id=tenant.id,
         actor_user_id=actor_user_id,
-        details={"email": email, "before": {"role": role}, "after": {"role": None}},
+        details={
+            "email": former.email,
+            "before": {"role": former.role} | before,
+            "after": {"role": None} | after,
+        },
     )
+    return {}, {}
 
 
 def remove_all(*, tenant_id: UUID, actor_user_id: int | None) -> int:
@@ -197,30 +219,32 @@ def _end_access(member: User) -> None:
         member.delete()
 
 
-def _take_over_mails(tenant: Tenant, member: User) -> None:
-    """If the contact address is that of the leaving member, replace it with another owner's address. Bills that went to
-    the member now go to the contact address.
+def _redirect_mails(
+    tenant: Tenant, former: User, member: User | None
+) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Redirect a tenant's mails to the address of a member who changes from `former` to `member`, or who loses access
+    if `member` is None. Returns the addresses that change, before and after.
+
+    Mails follow the member's new address. The contact address of a member who loses access or is no longer an owner
+    becomes that of another owner. Bills of a member who loses access or may no longer read them go to the contact
+    address.
     """
-    heir = _owners(tenant.id).exclude(pk=member.pk).order_by("pk").first()
-    if heir is not None and (tenant.contact_email or "").lower() == member.email:
-        tenant.contact_email = heir.email
-    if (tenant.billing_email or "").lower() == member.email:
-        tenant.billing_email = None
-    tenant.save(update_fields=["contact_email", "billing_email"])
-
-
-def change_mails(*, tenant_id: UUID, former: str, address: str) -> list[str]:
-    """Send a tenant's mails to a member's new address instead of the former one. Returns the changed columns.
-
-    Call it in the transaction that stores the address, before the member's row is changed: the tenant is locked first
-    everywhere.
-    """
-    tenant = Tenant.objects.filter(pk=tenant_id)
-    return [
-        name
-        for name in ("contact_email", "billing_email")
-        if tenant.filter(**{f"{name}__iexact": former}).update(**{name: address})
-    ]
+    contact: str | None = member.email if member else former.email
+    bills = contact
+    if member is None or (former.role == Role.OWNER and member.role != Role.OWNER):
+        heir = _owners(tenant.id).exclude(pk=former.pk).order_by("pk").first()
+        contact = heir.email if heir else contact
+    if member is None or (may_read(former.role, Area.BILLING) and not may_read(member.role, Area.BILLING)):
+        bills = None
+    before: dict[str, str | None] = {}
+    after: dict[str, str | None] = {}
+    for name, address in (("contact_email", contact), ("billing_email", bills)):
+        stored = getattr(tenant, name)
+        if (stored or "").lower() == former.email != (address or "").lower():
+            before[name], after[name] = stored, address
+            setattr(tenant, name, address)
+    tenant.save(update_fields=list(after))
+    return before, after
 
 
 def _require_another_owner(member: User) -> None:

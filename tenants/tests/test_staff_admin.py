@@ -466,6 +466,43 @@ def test_a_businesss_mails_follow_the_address_that_staff_change(
     assert (other_tenant.contact_email, other_tenant.billing_email) == (contact, bills)
 
 
+@pytest.mark.parametrize("address", ["ravi@traders.example", "ravi@shop.example"])
+@pytest.mark.parametrize(
+    ("act", "bills_after"),
+    [
+        ({"tenant": "{other}"}, None),
+        ({"tenant": ""}, None),
+        ({"is_active": ""}, None),
+        ({"role": "agent"}, None),
+        ({"role": "billing"}, "{address}"),
+    ],
+)
+def test_another_owner_gets_the_mails_of_an_owner_whom_staff_move_bar_or_demote(
+    browser: Client,
+    tenant: Tenant,
+    other_tenant: Tenant,
+    act: dict[str, str],
+    bills_after: str | None,
+    address: str,
+) -> None:
+    person = User.objects.create_user("ravi@traders.example", tenant=tenant, role="owner")
+    heir = User.objects.create_user("meena@traders.example", tenant=tenant, role="owner")
+    both = Tenant.objects.filter(pk__in=[tenant.pk, other_tenant.pk])
+    both.update(contact_email=person.email.title(), billing_email=person.email)
+    form = {"email": address, "tenant": str(tenant.pk), "role": "owner", "is_active": "on"}
+    form |= {name: value.format(other=other_tenant.pk) for name, value in act.items()}
+    assert browser.post(f"/admin/tenants/user/{person.pk}/change/", form).status_code == 302
+    tenant.refresh_from_db()
+    bills = bills_after and bills_after.format(address=address)
+    assert (tenant.contact_email, tenant.billing_email) == (heir.email, bills)
+    [entry] = AuditEntry.objects.filter(tenant_id=tenant.pk)
+    assert entry.details["before"]["contact_email"] == person.email.title()
+    assert entry.details["after"]["contact_email"] == heir.email
+    assert entry.details["after"].get("billing_email", person.email) == bills
+    other_tenant.refresh_from_db()
+    assert (other_tenant.contact_email, other_tenant.billing_email) == (person.email.title(), person.email)
+
+
 def test_the_upgrade_deletes_addresses_that_people_had_before(tenant: Tenant) -> None:
     person = User.objects.create_user("asha@shop.example", tenant=tenant)
     log_in.use_address(person)

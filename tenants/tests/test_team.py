@@ -308,6 +308,39 @@ class TestMembers:
         tenant.refresh_from_db()
         assert tenant.contact_email == heir.email
 
+    @pytest.mark.parametrize(
+        ("role", "bills"),
+        [
+            ("agent", None),
+            ("developer", None),
+            ("billing", "Ravi@traders.example"),
+            ("owner", "Ravi@traders.example"),
+        ],
+    )
+    def test_mails_to_an_owner_who_loses_the_role_go_to_another_owner(
+        self, owner: User, tenant: Tenant, role: str, bills: str | None
+    ) -> None:
+        former = person(tenant, "owner", "ravi")
+        typed = "Ravi@traders.example"
+        Tenant.objects.filter(pk=tenant.pk).update(contact_email=typed, billing_email=typed)
+        members.change_role(tenant_id=tenant.id, user_id=former.pk, role=role, actor_user_id=owner.pk)
+        tenant.refresh_from_db()
+        contact = typed if role == "owner" else owner.email
+        assert (tenant.contact_email, tenant.billing_email) == (contact, bills)
+        mails = {"contact_email": contact} | ({} if bills else {"billing_email": None})
+        for entry in AuditEntry.objects.filter(action="team.role"):
+            assert entry.details["after"] == {"role": role} | mails
+
+    def test_a_role_takes_no_mails_that_the_person_did_not_get_by_the_former_role(
+        self, owner: User, tenant: Tenant
+    ) -> None:
+        developer = person(tenant, "developer")
+        addresses = {"contact_email": developer.email, "billing_email": developer.email}
+        Tenant.objects.filter(pk=tenant.pk).update(**addresses)
+        members.change_role(tenant_id=tenant.id, user_id=developer.pk, role="agent", actor_user_id=owner.pk)
+        tenant.refresh_from_db()
+        assert (tenant.contact_email, tenant.billing_email) == (developer.email, developer.email)
+
     def test_an_owner_who_loses_the_role_gets_it_back_by_no_invitation(
         self, owner: User, tenant: Tenant
     ) -> None:
