@@ -35,6 +35,7 @@ from tenants.audit_labels import ACTIONS, action_words, said
 from tenants.credentials import api_keys, bearer_tokens, log_in
 from tenants.labels import label, milliseconds
 from tenants.models import ApiKey, AuditEntry, EmailDomainRule, PlatformApp, Tenant, User
+from tenants.shown_values import RowForm
 from tenants.signup import screening
 from tenants.staff import approval_admin as approval_admin
 from tenants.staff import search
@@ -310,7 +311,7 @@ class AuditAdmin(HistoryAdmin):
         return str(entry.actor_email or f"Person {entry.actor_user_id} (removed)")
 
 
-class EmailDomainRuleForm(forms.ModelForm):  # type: ignore[type-arg]
+class EmailDomainRuleForm(RowForm):
     def clean_domain(self) -> str:
         """The domain in the form in which sign-ups look it up."""
         domain = screening.ascii_host(self.cleaned_data["domain"])
@@ -350,7 +351,7 @@ SHOWN_TO_BUSINESS = ("email", "role", "is_active", "is_staff", "is_superuser")
 """The fields of a person whose former and new values the audit log of the business shows."""
 
 
-class UserForm(forms.ModelForm):  # type: ignore[type-arg]
+class UserForm(RowForm):
     def clean_email(self) -> str:
         """The address as it is stored. The form then compares it with the addresses of the other users."""
         email: str = self.cleaned_data["email"]
@@ -358,7 +359,7 @@ class UserForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any]:
         """The values. A business keeps an owner, because only owners can change its team."""
-        given: dict[str, Any] = super().clean() or self.cleaned_data
+        given = super().clean()
         former = self.initial.get("tenant") if self.instance.pk else None
         if former is None or not set(self.changed_data) & IN_TEAM:
             return given
@@ -438,7 +439,8 @@ class UserAdmin(ModelAdmin):  # type: ignore[misc]
                 mails = members.change_by_staff(obj, former=former, actor_user_id=request.user.pk)
         else:
             obj.set_unusable_password()
-        super().save_model(request, obj, form, change)
+        # The other columns may have changed meanwhile.
+        obj.save(update_fields=set(form.changed_data) - {"groups"} if change else None)
         if has_new_address:
             log_in.use_address(obj)
         if change and set(form.changed_data) & STAFF_RIGHTS:

@@ -20,6 +20,7 @@ WITHOUT_ITS_LOCK = {
     "console/personal_settings.py:person": "writes only what the person chose",
     "messaging/flows/endpoints.py:set_url": "locks the phone number",
     "messaging/message_templates/mirror.py": "locks the mirror",
+    "tenants/admin.py:UserAdmin.save_model": "writes only what the staff member changed",
     "tenants/mail.py:deliver": "holds the lease of the mail",
     "tenants/signup/sign_ups.py:apply_again": "locks the tenant",
     "tenants/team/members.py:change_role": "locks the team",

@@ -35,6 +35,7 @@ from tenants.models import (
 )
 from tenants.signup import screening, sign_ups
 from tenants.staff import approval_admin, roles
+from tenants.team import members
 from tenants.tests.test_tax_ids import with_check
 from tests.browsers import logged_in, staff_pages
 
@@ -510,6 +511,60 @@ def test_the_upgrade_deletes_addresses_that_people_had_before(tenant: Tenant) ->
     migration = import_module("tenants.migrations.0022_no_former_addresses")
     migration.delete_former(apps, connection.schema_editor())
     assert [row.email for row in EmailAddress.objects.all()] == ["asha@shop.example"]
+
+
+def shown_form(browser: Client, path: str) -> dict[str, Any]:
+    """The values that a browser submits from a form of the admin without a change."""
+    answer = browser.get(path)
+    values: dict[str, Any] = {}
+    for field in answer.context["adminform"].form:
+        shown = field.value()
+        if shown not in (None, False):
+            values[field.html_name] = (
+                [getattr(one, "pk", one) for one in shown] if field.name == "groups" else shown
+            )
+    hidden = re.findall(
+        r'<input type="hidden" name="(initial-[^"]+)"(?: value="([^"]*)")?', answer.content.decode()
+    )
+    for name, value in hidden:
+        values.setdefault(name, []).append(html.unescape(value))
+    return values
+
+
+def test_a_page_of_a_person_restores_no_right_that_was_withdrawn_since(
+    browser: Client, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    owner = User.objects.create_user("owner@traders.example", tenant=tenant)
+    person = User.objects.create_user("asha@traders.example", tenant=tenant, is_staff=True, is_superuser=True)
+    person.groups.add(Group.objects.get(name=roles.FINANCE))
+    path = f"/admin/tenants/user/{person.pk}/change/"
+    values = shown_form(browser, path)
+    members.change_role(tenant_id=tenant.id, user_id=person.pk, role="read_only", actor_user_id=owner.pk)
+    rights = {"is_active": False, "is_staff": False, "is_superuser": False, "tenant": other_tenant.pk}
+    User.objects.filter(pk=person.pk).update(**rights)
+    person.groups.set([Group.objects.get(name=roles.SUPPORT)])
+    assert browser.post(path, values | {"email": "asha@shop.example"}).status_code == 302
+    person.refresh_from_db()
+    assert (person.email, person.role) == ("asha@shop.example", "read_only")
+    assert {name: getattr(person, name) for name in rights} == rights | {"tenant": other_tenant}
+    assert [group.name for group in person.groups.all()] == [roles.SUPPORT]
+    entry = AuditEntry.objects.get(action="user.change")
+    assert entry.tenant_id == other_tenant.pk
+    assert entry.details["after"] == {"email": "asha@shop.example"}
+    values = shown_form(browser, path)
+    browser.post(path, values | {"role": "agent", "is_active": "on", "groups": []})
+    person.refresh_from_db()
+    assert (person.role, person.is_active, person.groups.count()) == ("agent", True, 0)
+
+
+def test_a_page_of_a_domain_undoes_no_newer_verdict(browser: Client) -> None:
+    rule = EmailDomainRule.objects.create(domain="rival.in", verdict="allow", note="Asked")
+    path = "/admin/tenants/emaildomainrule/rival.in/change/"
+    values = shown_form(browser, path)
+    EmailDomainRule.objects.update(verdict="block")
+    assert browser.post(path, values | {"note": "Fraud"}).status_code == 302
+    rule.refresh_from_db()
+    assert (rule.verdict, rule.note) == ("block", "Fraud")
 
 
 @pytest.mark.parametrize("path", ["add", "{person.pk}/change"])
