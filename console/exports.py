@@ -44,7 +44,8 @@ from gateway.task_queue import AGAIN_SECONDS, RUN_SECONDS, enqueue, in_turn
 from messaging import data_export
 from tenants import audit, mail
 from tenants.audit_labels import action_words, changes
-from tenants.models import AuditEntry, Export, ExportPart
+from tenants.models import AuditEntry, Export, ExportPart, User
+from tenants.team import members
 
 log = structlog.get_logger(__name__)
 
@@ -341,6 +342,10 @@ def write(export_id: UUID) -> None:
     if not own.filter(_idle()).update(leased_until=lease):
         return
     export = Export.objects.select_related("tenant", "user").get(pk=export_id)
+    export.user = _recipient(export)
+    if export.user is None and export.kind in KINDS:
+        export.delete()
+        return
     export.parts.all().delete()
     total = 0
     for place, (count, content) in enumerate(_contents(export)):
@@ -353,8 +358,21 @@ def write(export_id: UUID) -> None:
                 ExportPart.objects.create(export=export, place=place, content=gzip.compress(content))
         total += count
     with transaction.atomic():
-        if own.filter(leased_until=lease).update(rows=total) and export.user is not None:
-            mail.send(to=export.user.email, template="export_ready", context=_facts(export, total))
+        if not own.filter(leased_until=lease).update(rows=total):
+            return
+        # The member may have left meanwhile.
+        recipient = _recipient(Export.objects.select_related("user").get(pk=export_id))
+        if recipient is not None:
+            mail.send(to=recipient.email, template="export_ready", context=_facts(export, total))
+
+
+def _recipient(export: Export) -> User | None:
+    """Who gets the mail: the member, or an owner for a list whose member has left. None for a file of a key or of a
+    closed tenant.
+    """
+    if export.user is None and export.kind in KINDS:
+        return members.owners(export.tenant_id).first()
+    return export.user
 
 
 def _idle() -> Q:
@@ -369,7 +387,7 @@ def _contents(export: Export) -> Iterator[tuple[int, bytes]]:
         lines = data_export.lines(export)
         yield from _parts(([line] if line else [] for line in lines), b"".join)
         return
-    assert export.user is not None  # noqa: S101 - a person asks for the rows of a list
+    assert export.user is not None  # noqa: S101 - `write` asks
     visit = Visit(export.user, export.tenant, export.environment, ZoneInfo(export.user.time_zone))
     kind = KINDS[export.kind]
     yield 0, _lines([kind.columns])

@@ -597,7 +597,7 @@ class Export(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="exports")
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True)
-    """The member who receives the mail. Null for an export that a key requested."""
+    """The member who receives the mail. Null if a key requested the export, or if the member has left the tenant."""
     environment = models.CharField(max_length=4, choices=ApiKey.Environment.choices)
     kind = models.CharField(max_length=20)
     query = models.TextField()

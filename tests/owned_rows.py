@@ -64,6 +64,7 @@ EVERYWHERE = {
     "tenants/credentials/api_keys.py:made_by": BOTH,
     "tenants/signup/screening.py:_compared": "compares a sign-up with those of others",
     "tenants/team/members.py:_end_access": "deletes one person, with all that is theirs",
+    "tenants/team/members.py:_keep_exports": BOTH,
     "tenants/views.py:_key_page": BOTH,
     "webhooks/delivery/retries_and_attempt_log.py:prune_answers": BOTH,
     "webhooks/events/retention.py:_move_events": BOTH,

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpResponseBase
 from django.test import Client
 
@@ -21,7 +22,8 @@ from gateway.database.bounded_walk import Page as BoundedPage
 from messaging.models import MessageTemplate
 from tenants import audit
 from tenants.models import AuditEntry, Export, OutboundMail, Tenant, User
-from tests.browsers import browser_of
+from tenants.team import members
+from tests.browsers import browser_of, logged_in
 from tests.one_of_each import one_of_each
 from tests.threads import at_once
 from webhooks.models import Figure, Message
@@ -291,9 +293,74 @@ def test_a_filter_that_the_database_cannot_read_starts_no_file(browser: Client, 
 def test_a_file_that_fails_stops_no_other(tenant: Tenant, long: list[str]) -> None:
     for role, kind in (("owner", "figures"), ("developer", "messages")):
         browser_of(tenant, role).post("/console/exports", {"kind": kind})
-    Export.objects.filter(kind="figures").update(user=None)
+    Export.objects.filter(kind="figures").update(kind="of a later version")
     exports.write_waiting()
     assert list(Export.objects.order_by("id").values_list("rows", flat=True)) == [None, 3]
+
+
+@pytest.fixture
+def leaver(tenant: Tenant) -> User:
+    return User.objects.create_user("ravi@traders.example", tenant=tenant, role="developer")
+
+
+def removed(leaver: User, tenant: Tenant, browser: Client) -> None:
+    assert browser.post(f"/console/team/people/{leaver.pk}/remove").status_code == 302
+    assert not User.objects.filter(pk=leaver.pk).exists()
+
+
+def moved_by_staff(leaver: User, tenant: Tenant, browser: Client) -> None:
+    former = User.objects.get(pk=leaver.pk)
+    leaver.tenant = None
+    with transaction.atomic():
+        members.change_by_staff(leaver, former=former, actor_user_id=None)
+        User.objects.filter(pk=leaver.pk).update(tenant=None)
+
+
+@pytest.mark.parametrize("leave", [removed, moved_by_staff])
+def test_files_of_a_person_who_leaves_stay_and_the_links_of_open_ones_go_to_an_owner(
+    tenant: Tenant, browser: Client, long: list[str], leaver: User, leave: Any
+) -> None:
+    owner = User.objects.get(tenant=tenant, role="owner")
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    theirs = logged_in(leaver)
+    for _ in range(2):
+        theirs.post("/console/exports", ASKED)
+        if not OutboundMail.objects.exists():
+            exports.write_waiting()
+    done, waiting = Export.objects.order_by("id")
+    account = Export.objects.create(tenant=tenant, user=None, environment="live", kind="account", query="")
+    leave(leaver, tenant, browser)
+    exports.write_waiting()
+    for export in (done, waiting):
+        assert len(table(browser.get(f"/console/exports/{export.pk}"))) == 3
+    assert table(browser.get(f"/console/exports/{waiting.pk}"))[0]["time"].endswith("+09:00")
+    assert list(OutboundMail.objects.order_by("id").values_list("to", flat=True)) == [
+        leaver.email,
+        owner.email,
+    ]
+    assert Export.objects.get(pk=account.pk).rows
+    assert not Export.objects.filter(user=leaver.pk).exists()
+
+
+def test_a_person_who_leaves_while_the_file_is_written_gets_no_mail(
+    tenant: Tenant, browser: Client, long: list[str], leaver: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged_in(leaver).post("/console/exports", ASKED)
+    contents = exports._contents
+
+    def removing(*of: Any) -> Iterator[tuple[int, bytes]]:
+        yield from contents(*of)
+        removed(leaver, tenant, browser)
+
+    monkeypatch.setattr(exports, "_contents", removing)
+    exports.write_waiting()
+    assert OutboundMail.objects.get().to == User.objects.get(tenant=tenant, role="owner").email
+
+
+def test_a_list_that_nobody_can_read_any_more_is_not_written(tenant: Tenant) -> None:
+    Export.objects.create(tenant=tenant, user=None, environment="live", kind="messages", query="")
+    exports.write_waiting()
+    assert not Export.objects.exists()
 
 
 def test_a_person_has_one_file_under_way(browser: Client, long: list[str]) -> None:

@@ -16,7 +16,7 @@ from gateway.roles import Area, Role, may_read
 from tenants import audit
 from tenants.connected_apps import connections
 from tenants.credentials import api_keys
-from tenants.models import ApiKey, AppConnection, Invitation, Tenant, User
+from tenants.models import ApiKey, AppConnection, Export, Invitation, Tenant, User
 
 MOST_PEOPLE = 50
 """The maximum total of members and open invitations of a tenant."""
@@ -28,7 +28,7 @@ def lock_team(tenant_id: UUID, *, actor_user_id: int) -> Tenant:
     Rows that refer to the tenant can still be written, so messages and events are not delayed.
     """
     tenant = Tenant.objects.select_for_update(of=("self",), no_key=True).get(pk=tenant_id)
-    if not _owners(tenant_id).filter(pk=actor_user_id).exists():
+    if not owners(tenant_id).filter(pk=actor_user_id).exists():
         raise Forbidden("Only an owner of the account can change its team.")
     return tenant
 
@@ -55,8 +55,8 @@ def only_owner(tenant_id: UUID) -> int | None:
     """The id of a tenant's only owner. This owner cannot be removed or given another role. None when there are several
     owners.
     """
-    owners = list(_owners(tenant_id).values_list("pk", flat=True)[:2])
-    return owners[0] if len(owners) == 1 else None
+    found = list(owners(tenant_id).values_list("pk", flat=True)[:2])
+    return found[0] if len(found) == 1 else None
 
 
 def change_role(*, tenant_id: UUID, user_id: int, role: str, actor_user_id: int) -> User:
@@ -107,7 +107,7 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
 
     The user is deleted, so another tenant can invite the address. The audit log still has the address. If the member is
     also staff, the user is not deleted, but leaves the team. The tenant's mails to the member's address go to another
-    owner.
+    owner. Files that the member requested are kept.
     """
     with transaction.atomic():
         tenant = lock_team(tenant_id, actor_user_id=actor_user_id)
@@ -144,6 +144,7 @@ def remove(*, tenant_id: UUID, user_id: int, actor_user_id: int, ending_keys: Co
                 | {name: prefixes for name, prefixes in keys_after.items() if prefixes},
             },
         )
+        _keep_exports(tenant, member)
         _end_access(member)
 
 
@@ -173,6 +174,7 @@ def change_by_staff(
     before, after = _redirect_mails(tenant, former, member if stays and member.is_active else None)
     if stays:
         return before, after
+    _keep_exports(tenant, member)
     audit.record(
         action="team.remove",
         target_type="user",
@@ -219,6 +221,11 @@ def _end_access(member: User) -> None:
         member.delete()
 
 
+def _keep_exports(tenant: Tenant, member: User) -> None:
+    """Keep the files that a member who leaves has requested: other members may have their links."""
+    Export.objects.filter(tenant=tenant, user=member).update(user=None)
+
+
 def _redirect_mails(
     tenant: Tenant, former: User, member: User | None
 ) -> tuple[dict[str, str | None], dict[str, str | None]]:
@@ -232,7 +239,7 @@ def _redirect_mails(
     contact: str | None = member.email if member else former.email
     bills = contact
     if member is None or (former.role == Role.OWNER and member.role != Role.OWNER):
-        heir = _owners(tenant.id).exclude(pk=former.pk).order_by("pk").first()
+        heir = owners(tenant.id).exclude(pk=former.pk).first()
         contact = heir.email if heir else contact
     if member is None or (may_read(former.role, Area.BILLING) and not may_read(member.role, Area.BILLING)):
         bills = None
@@ -249,9 +256,10 @@ def _redirect_mails(
 
 def _require_another_owner(member: User) -> None:
     assert member.tenant_id is not None  # noqa: S101 - `find` asks for a tenant
-    if not _owners(member.tenant_id).exclude(pk=member.pk).exists():
+    if not owners(member.tenant_id).exclude(pk=member.pk).exists():
         raise Conflict(_NEEDS_OWNER)
 
 
-def _owners(tenant_id: UUID) -> QuerySet[User]:
-    return User.objects.filter(tenant_id=tenant_id, is_active=True, role=Role.OWNER)
+def owners(tenant_id: UUID) -> QuerySet[User]:
+    """The active owners of a tenant, in the order in which they joined the service."""
+    return User.objects.filter(tenant_id=tenant_id, is_active=True, role=Role.OWNER).order_by("pk")
