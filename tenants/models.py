@@ -14,7 +14,8 @@ from django.contrib.auth.models import AbstractUser, BaseUserManager
 from django.contrib.postgres.fields import ArrayField
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
-from django.db.models import OuterRef, Q, Subquery, Value
+from django.db.models import Case, F, OuterRef, Q, Subquery, Value, When
+from django.db.models.functions import Coalesce
 
 from gateway.clock import now
 from gateway.ids import uuid7
@@ -139,6 +140,21 @@ class TenantQuerySet(models.QuerySet["Tenant"]):
         suspended = self.filter(status=Tenant.Status.SUSPENDED)
         end = Subquery(ends.order_by("-id").values("action")[:1])
         return suspended.alias(end=end).filter(end="tenant.close")
+
+    def with_waiting_since(self) -> Self:
+        """Tenants with `waiting_since`: when they signed up or, after a rejection, applied again. Null for tenants that
+        do not wait for approval. A correction of a waiting application does not change it.
+        """
+        again = AuditEntry.objects.filter(
+            tenant_id=OuterRef("pk"), action="tenant.apply_again", details__before__status="rejected"
+        )
+        since = Coalesce(Subquery(again.order_by("-id").values("created_at")[:1]), F("created_at"))
+        return self.annotate(waiting_since=Case(When(status=Tenant.Status.PENDING_APPROVAL, then=since)))
+
+    def queue(self) -> Self:
+        """The tenants that wait for approval, the longest first, with `waiting_since`."""
+        waiting = self.filter(status=Tenant.Status.PENDING_APPROVAL)
+        return waiting.with_waiting_since().order_by("waiting_since", "id")
 
     def sandboxes(self) -> Self:
         """The sandbox tenants that a platform can use, of which it may have a limited number."""

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -108,7 +109,7 @@ class SeeAsForm(DialogForm):
 
 @admin.register(Tenant)
 class TenantAdmin(ReadOnlyAdmin):
-    """The queue (`?status__exact=pending_approval`, oldest first) and all tenants."""
+    """The queue (`?status__exact=pending_approval`, longest wait first) and all tenants."""
 
     list_display = (
         "name",
@@ -182,16 +183,19 @@ class TenantAdmin(ReadOnlyAdmin):
         named = {"list_name": QUEUE} if _is_queue(request) else {}
         return cast("HttpResponse", super().changelist_view(request, {**(extra_context or {}), **named}))
 
-    def get_ordering(self, request: HttpRequest) -> tuple[str]:
-        return ("id",) if _is_queue(request) else ("-id",)
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tenant]:
+        return Tenant.objects.with_waiting_since().order_by(*self.get_ordering(request))
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("waiting_since", "id") if _is_queue(request) else ("-id",)
 
     @display(description="Events are kept")
     def retention(self, tenant: Tenant) -> str:
         return f"{tenant.retention_days} days"
 
     @display(description="Waiting")
-    def waiting(self, tenant: Tenant) -> str:
-        return timesince(tenant.created_at, depth=1) if tenant.status == "pending_approval" else ""
+    def waiting(self, tenant: Any) -> str:
+        return timesince(tenant.waiting_since, depth=1) if tenant.waiting_since else ""
 
     @display(description="Website")
     def shown_website(self, tenant: Tenant) -> str:
@@ -442,7 +446,7 @@ def _decide(
         return redirect_dialog(request, change_url(Tenant, object_id))
     following = None
     if outcome in {"approved", "rejected"}:
-        following = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL).order_by("id").first()
+        following = Tenant.objects.queue().first()
     said = f"{tenant.name} is {outcome}."
     if following is not None:
         said += f" Next in the queue: {following.name}."

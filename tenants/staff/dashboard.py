@@ -125,12 +125,12 @@ def _merged_charts() -> dict[str, str]:
 
 
 def _queue() -> Card:
-    queue = Tenant.objects.filter(status=Tenant.Status.PENDING_APPROVAL)
-    oldest = queue.order_by("id").values_list("created_at", flat=True).first()
+    queue = Tenant.objects.queue()
+    oldest: Any = queue.first()
     return Card(
         "Waiting for approval",
         queue.count(),
-        f"oldest {timesince(oldest, depth=1)}" if oldest else "nobody is waiting",
+        f"oldest {timesince(oldest.waiting_since, depth=1)}" if oldest else "nobody is waiting",
         reverse("admin:tenants_tenant_changelist") + "?status__exact=pending_approval",
         False,
     )

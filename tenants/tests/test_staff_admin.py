@@ -2,6 +2,7 @@
 
 import html
 import re
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ from django.test import Client
 from django.urls import reverse
 
 from gateway import ids
+from gateway.clock import now
 from phone_numbers import leaving
 from tenants import audit, mail, platform_apps
 from tenants.credentials import api_keys, bearer_tokens, log_in
@@ -169,6 +171,32 @@ def test_the_second_reviewer_sees_the_conflict(browser: Client, waiting: Tenant)
     where = decide(browser, waiting, "approve")["HX-Redirect"]
     assert "Another person decided before you" in browser.get(where).content.decode()
     assert AuditEntry.objects.filter(action="tenant.approve").count() == 1
+
+
+def test_a_business_that_applied_again_waits_since_then(browser: Client, waiting: Tenant) -> None:
+    sign_up = SignUp.objects.get(tenant=waiting)
+    answers = sign_ups.Application(
+        **{name: getattr(sign_up, name) for name in sign_ups.Application.__slots__}
+    )
+    Tenant.objects.filter(pk=waiting.pk).update(created_at=now() - timedelta(days=100))
+    yesterday = Tenant.objects.create(name="Yesterday", created_at=now() - timedelta(days=1, hours=1))
+    youngest = Tenant.objects.create(name="Youngest", created_at=now() - timedelta(minutes=5))
+
+    def queue() -> str:
+        page = browser.get("/admin/tenants/tenant/?status__exact=pending_approval").content.decode()
+        return html.unescape(page).replace("\xa0", " ")
+
+    sign_ups.apply_again(answers, tenant_id=waiting.pk)
+    assert "3 months" in queue(), "a correction while it waits keeps its place"
+    assert queue().index(waiting.name) < queue().index(yesterday.name)
+    decide(browser, waiting, "reject", reason="Not you")
+    sign_ups.apply_again(answers, tenant_id=waiting.pk)
+    sign_ups.apply_again(answers, tenant_id=waiting.pk)
+    assert "3 months" not in queue()
+    assert queue().index(yesterday.name) < queue().index(youngest.name) < queue().index(waiting.name)
+    cache.clear()
+    assert "oldest 1 day" in html.unescape(browser.get("/admin/").content.decode()).replace("\xa0", " ")
+    assert str(yesterday.pk) in decide(browser, waiting, "approve")["HX-Redirect"]
 
 
 def test_after_a_decision_comes_the_next_in_the_queue(browser: Client, waiting: Tenant) -> None:
