@@ -17,11 +17,14 @@ from typing import Any, ClassVar
 from allauth.account.adapter import DefaultAccountAdapter, get_adapter
 from allauth.account.models import EmailAddress
 from allauth.core import ratelimit
+from allauth.mfa import app_settings
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import TOTP
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
@@ -169,6 +172,17 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:  # noqa: A002
         return f"Passkey {Authenticator.objects.filter(user=user, type=type).count() + 1}"
+
+
+def _mark_code_used(factor: TOTP, code: str) -> bool:
+    """Mark a code of an authenticator app as used for as long as the code is current. allauth marks it for one period,
+    but with a tolerance a code is current for several. Returns False for a code that was used already.
+    """
+    seconds = app_settings.TOTP_PERIOD * (2 * app_settings.TOTP_TOLERANCE + 1)
+    return bool(cache.add(factor._get_used_cache_key(code), "y", timeout=seconds))
+
+
+TOTP._mark_code_used = _mark_code_used
 
 
 @encryption.register

@@ -164,6 +164,23 @@ def test_a_second_factor_asks_for_its_code_once(staff: User) -> None:
     assert_error(log_in(staff.email, otp=recovery), 401, "unauthorized")
 
 
+@pytest.mark.parametrize("first", [-30, 0, 30])
+def test_a_code_of_the_app_works_once_as_long_as_it_is_current(
+    staff: User, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """A code is current in its period of 30 seconds, and in those before and after it."""
+    hang(monkeypatch)
+    caches["default"].memory.clear()  # type: ignore[attr-defined]
+    begin = time.time() // 30 * 30
+    monkeypatch.setattr(time, "time", lambda: begin)
+    code = code_of(staff)
+    monkeypatch.setattr(time, "time", lambda: begin + first)
+    assert check_second_factor(staff, code)
+    for later in range(first, 75, 15):
+        monkeypatch.setattr(time, "time", lambda moment=begin + later: moment)
+        assert not check_second_factor(staff, code)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_recovery_code_works_once_for_all_who_send_it_together(person: User) -> None:
     code = RecoveryCodes.activate(person).generate_codes()[0]
