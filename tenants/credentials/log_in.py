@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from allauth.account.adapter import DefaultAccountAdapter, get_adapter
 from allauth.account.models import EmailAddress
 from allauth.core import ratelimit
+from allauth.core.internal import ratelimit as counters
 from allauth.mfa import app_settings
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
@@ -102,6 +103,24 @@ class Argon2idHasher(Argon2PasswordHasher):
             return super().verify(password, encoded)
 
 
+def clear_failures(request: HttpRequest, *, action: str, key: str, is_counted: bool = True) -> None:
+    """Clear the failures of one account. `is_counted` says that this request, which succeeds, was counted as one.
+
+    allauth also clears those of the IP address. So somebody with one account could try the passwords of others
+    without a limit.
+    """
+    rates = {"app": "allauth.account", "action": action}
+    for rate in counters.get_rates(**rates):
+        name = counters.get_cache_key(request, **rates, rate=rate, key=key)
+        with counters.cache_lock(name) as locked:
+            if locked and rate.per == "key":
+                cache.delete(name)
+            elif locked and is_counted:
+                # The newest comes first.
+                cache.set(name, cache.get(name, [])[1:], rate.duration)
+
+
+ratelimit.clear = clear_failures  # also for the pages of second factors
 PURPOSE = "second_factor"
 
 
@@ -148,6 +167,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             if method["id"] == "mfa_reauthenticate:webauthn":
                 method["description"] = "Use a passkey"
         return methods
+
+    def _delete_login_attempts_cached_email(self, request: HttpRequest, **credentials: Any) -> None:
+        key = self._get_login_attempts_cache_key(request, **credentials)
+        clear_failures(request, action="login_failed", key=key, is_counted=False)
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         return str(credentials.get("email", "")).lower()
@@ -259,14 +282,14 @@ def identify(request: HttpRequest, *, email: str, password: str, otp: str) -> Us
                 "This account has a second factor: send its code as `otp`.",
                 hint="Send the same body with `otp`.",
             )
-        limit = {"action": "login_failed", "key": f"mfa-auth-user-{user.pk}"}
-        if not ratelimit.consume(request, **limit):
+        key = f"mfa-auth-user-{user.pk}"
+        if not ratelimit.consume(request, action="login_failed", key=key):
             raise _too_many()
         if not check_second_factor(user, otp):
             raise Unauthorized(
                 "The code is wrong or was used already.", hint="Send the next code that the app shows."
             )
-        ratelimit.clear(request, **limit)
+        clear_failures(request, action="login_failed", key=key)
     elif user.is_staff and settings.STAFF_SECOND_FACTOR:
         raise Forbidden("Staff need a second factor: log in to the console once and add one.")
     if not user.is_staff and user.tenant_id is None:

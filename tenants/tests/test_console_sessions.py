@@ -1,7 +1,7 @@
 """`/v1/console/sessions`: log-in, second factor, limits, and how a token ends."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +16,9 @@ from django.test import Client
 from gateway.clock import now
 from gateway.valkey import connection as valkey_module
 from gateway.valkey.cache import ValkeyCache
-from tenants.credentials.log_in import check_second_factor
-from tenants.models import ConsoleSession, Tenant, User
+from tenants import mail
+from tenants.credentials.log_in import check_second_factor, use_address
+from tenants.models import ConsoleSession, OutboundMail, Tenant, User
 from tests.fixtures import Api, assert_error
 from tests.threads import outcomes
 
@@ -202,6 +203,47 @@ def test_a_right_code_clears_the_count_of_wrong_ones(staff: User) -> None:
         for wrong in ("000000", "é" * 6, "１２３４５６", "0" * 20):
             assert_error(log_in(staff.email, otp=wrong), 401, "unauthorized")
         assert log_in(staff.email, otp=code).status_code == 201
+
+
+def by_api(person: User) -> None:
+    assert log_in(person.email, otp=code_of(person)).status_code == 201
+
+
+def by_page(person: User) -> None:
+    client, code = Client(), code_of(person)
+    second = client.post("/login", {"login": person.email, "password": PASSWORD})["Location"]
+    assert client.post(second, {"code": code})["Location"] == "/console"
+
+
+def by_a_new_password(person: User) -> None:
+    use_address(person)
+    Client().post("/password/reset", {"email": person.email})
+    [link] = mail.links_in(OutboundMail.objects.get().text)
+    client = Client()
+    page = client.get("/" + link.split("/", 3)[3])["Location"]
+    new = "a brand new long password"
+    assert client.post(page, {"password1": new, "password2": new}).status_code == 302
+    person.refresh_from_db()
+    assert person.check_password(new)
+
+
+@pytest.mark.parametrize("success", [by_api, by_page, by_a_new_password])
+def test_a_success_clears_no_failures_of_other_accounts_and_is_none_itself(
+    person: User, success: Callable[[User], None]
+) -> None:
+    for number in range(19):
+        assert_error(log_in(f"person{number}@traders.example"), 401, "unauthorized")
+    success(person)
+    assert_error(log_in("person20@traders.example"), 401, "unauthorized")
+    assert_error(log_in("person21@traders.example"), 429, "rate_limited")
+
+
+def test_a_new_password_clears_the_failures_of_its_account(person: User) -> None:
+    for _ in range(5):
+        assert_error(log_in(password="wrong"), 401, "unauthorized")
+    assert_error(log_in(), 429, "rate_limited")
+    by_a_new_password(person)
+    assert log_in(password="a brand new long password").status_code == 201
 
 
 def test_a_person_without_a_business_gets_no_token(person: User) -> None:
