@@ -3,13 +3,17 @@
 A thread starts when a body of up to 64 KiB has arrived. The view reads a longer body as it arrives, after admitting the
 caller. A longer response occupies its thread until the client has read it. Both waits are limited in time and in the
 number of threads, so that slow clients leave threads for all others.
+
+The pages of one business take turns, so that its members, however many pages they request, leave threads for all
+others. An ordinary page waits for its turn for a moment at most, and is not refused.
 """
 
 import asyncio
+import contextlib
 import io
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -18,11 +22,12 @@ import structlog
 from django.core.handlers.wsgi import WSGIHandler
 
 from gateway.api.access_log import Answering
-from gateway.api.errors import ServiceError, ServiceUnavailable, as_service_error, error_reply
+from gateway.api.errors import RateLimited, ServiceError, ServiceUnavailable, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, MOST_CHUNKED_BYTES, SMALL_BODY_BYTES, ChunkedBody
 from gateway.database import pool
 from web.request import AsgiScope, ClientGone, Receive, Request, Send, end_answer, send_head, send_whole
-from web.strangers import REJECTIONS, is_known, strangers
+from web.strangers import REJECTIONS, is_known, owner_of_session, strangers
+from web.turns import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +36,10 @@ THREADS = 40
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
 """The maximum number of requests that wait for a thread."""
+PAGES_AT_ONCE = THREADS // 2
+"""The maximum number of threads that serve requests with sessions of one business."""
+MOST_WAITING_PAGES = 200
+"""The maximum number of requests with sessions of one business that wait for their turn."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4
 """The maximum number of threads that wait for clients: for a body to arrive, or for a response to be read."""
 WHOLE_ANSWER_BYTES = 1024 * 1024
@@ -54,6 +63,7 @@ class DjangoThreads:
             STRANGERS_THREADS, thread_name_prefix="strangers", initializer=pool.use_strangers_pool
         )
         self._free = THREADS + MOST_WAITING
+        self._pages = Turns(PAGES_AT_ONCE)
         self._slow_clients = threading.BoundedSemaphore(THREADS_FOR_SLOW_CLIENTS)
 
     def close(self) -> None:
@@ -67,13 +77,8 @@ class DjangoThreads:
         try:
             begun = await _beginning(request)
             if is_known(scope):
-                if self._free <= 0:
-                    raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
-                self._free -= 1
-                try:
-                    exchange = await self._exchange(request, begun, send, self._callers)
-                finally:
-                    self._free += 1
+                async with self._turn_of_page(scope):
+                    exchange = await self._exchange_of_caller(request, begun, send)
             else:
                 async with strangers.turn(request):
                     exchange = await self._exchange(request, begun, send, self._strangers)
@@ -90,6 +95,31 @@ class DjangoThreads:
             await send_whole(exchange.status, exchange.headers, exchange.whole, request, send)
         elif exchange.is_complete:
             await end_answer(request, send)
+
+    @contextlib.asynccontextmanager
+    async def _turn_of_page(self, scope: AsgiScope) -> AsyncIterator[None]:
+        """Hold a turn of the business during the block, for a request with a known session. Raises RateLimited if too
+        many requests of the business wait.
+        """
+        owner = owner_of_session(scope)
+        if owner is None:
+            yield
+            return
+        if self._pages.users(owner) >= PAGES_AT_ONCE + MOST_WAITING_PAGES:
+            raise RateLimited(
+                "Too many pages of your business are waiting. Try again.", headers={"Retry-After": "1"}
+            )
+        async with self._pages.held(owner):
+            yield
+
+    async def _exchange_of_caller(self, request: Request, begun: bytes, send: Send) -> "_Exchange":
+        if self._free <= 0:
+            raise ServiceUnavailable("Too many requests are waiting for this process. Try again.")
+        self._free -= 1
+        try:
+            return await self._exchange(request, begun, send, self._callers)
+        finally:
+            self._free += 1
 
     async def _exchange(
         self, request: Request, begun: bytes, send: Send, executor: ThreadPoolExecutor

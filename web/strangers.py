@@ -20,6 +20,7 @@ from gateway.api.errors import RateLimited, ServiceError
 from gateway.api.middleware import GRAPH_PATH
 from messaging.cloud_api import parameters as graph_sends
 from web.request import AsgiScope, ClientGone, Request
+from web.turns import Turns
 
 AT_ONCE = 4
 """The maximum number of concurrent requests of one address. There are more threads for strangers, so one address never
@@ -42,19 +43,11 @@ REJECTIONS = frozenset({401, 403, 429})
 """The statuses of Django's responses that reject a caller."""
 
 
-class _Turns:
-    """The turns of one address."""
-
-    def __init__(self) -> None:
-        self.free = asyncio.Semaphore(AT_ONCE)
-        self.users = 0
-
-
 class Strangers:
     """Gives turns to strangers, by address."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, _Turns] = {}
+        self._turns = Turns(AT_ONCE)
         self._suspects: dict[str, float] = {}
         """When each address stops being a suspect."""
 
@@ -62,27 +55,18 @@ class Strangers:
     async def turn(self, request: Request) -> AsyncIterator[None]:
         """Hold a turn during the block. Raises RateLimited if too many requests of the address wait."""
         address = network_of(request)
-        turns = self._turns.get(address)
-        if turns is None:
-            turns = self._turns[address] = _Turns()
-        if turns.users >= AT_ONCE + MOST_WAITING:
+        if self._turns.users(address) >= AT_ONCE + MOST_WAITING:
             # Simultaneous requests are rejected at different times, so that other calls need not wait for all of them.
             await asyncio.sleep(REFUSED_SECONDS * random.uniform(1, 2))  # noqa: S311 - no secret
             raise RateLimited(
                 "Too many calls from your address are waiting for their turn.", headers={"Retry-After": "1"}
             )
-        turns.users += 1
-        try:
-            async with turns.free:
-                try:
-                    yield
-                except (ServiceError, ClientGone):
-                    await self.after_rejection()
-                    raise
-        finally:
-            turns.users -= 1
-            if not turns.users:
-                del self._turns[address]
+        async with self._turns.held(address):
+            try:
+                yield
+            except (ServiceError, ClientGone):
+                await self.after_rejection()
+                raise
 
     @staticmethod
     async def after_rejection() -> None:
@@ -117,6 +101,16 @@ def is_known(scope: AsgiScope) -> bool:
     """
     credential = _credential(scope)
     return credential is not None and authentication.is_known(authentication.credential_digest(credential))
+
+
+def owner_of_session(scope: AsgiScope) -> str | None:
+    """The business of a request with a known session, or the person of a session without a business. None for any other
+    request.
+    """
+    credential = _credential(scope)
+    return (
+        None if credential is None else authentication.owner_of(authentication.credential_digest(credential))
+    )
 
 
 def _credential(scope: AsgiScope) -> str | None:

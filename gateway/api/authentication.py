@@ -38,8 +38,9 @@ KNOWN_SECONDS = 900.0
 MOST_KNOWN = 10_000
 """Maximum number of known credentials. Beyond it, the credential that was verified longest ago is dropped."""
 
-_known: dict[str, float] = {}
-"""Expiry of each known credential by digest, in the order of verification."""
+_known: dict[str, tuple[float, str | None]] = {}
+"""Expiry and owner of each known credential by digest, in the order of verification."""
+_UNKNOWN: tuple[float, str | None] = (0.0, None)
 _lock = Lock()
 
 
@@ -48,13 +49,13 @@ def credential_digest(credential: str) -> str:
     return hashlib.sha256(credential.encode()).hexdigest()
 
 
-def remember_credential(digest: str) -> None:
-    """Record that a credential was verified now."""
+def remember_credential(digest: str, *, owner: str | None = None) -> None:
+    """Record that a credential was verified now. `owner` names the business or the person of a session."""
     with _lock:
         _known.pop(digest, None)
         if len(_known) >= MOST_KNOWN:
             del _known[next(iter(_known))]
-        _known[digest] = time.monotonic() + KNOWN_SECONDS
+        _known[digest] = time.monotonic() + KNOWN_SECONDS, owner
 
 
 def drop_credential(digest: str) -> None:
@@ -65,7 +66,12 @@ def drop_credential(digest: str) -> None:
 
 def is_known(digest: str) -> bool:
     """Whether a credential was verified recently. Each call still checks the credential's access."""
-    return _known.get(digest, 0.0) > time.monotonic()
+    return _known.get(digest, _UNKNOWN)[0] > time.monotonic()
+
+
+def owner_of(digest: str) -> str | None:
+    """The owner of a known session. None for any other credential."""
+    return _known.get(digest, _UNKNOWN)[1]
 
 
 TENANT_HEADER = "X-Service-Tenant"

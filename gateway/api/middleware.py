@@ -143,9 +143,17 @@ def _record_verified(request: HttpRequest) -> None:
     person = getattr(request, "_cached_user", None)  # only set when the view asked for the user
     is_new = session.session_key is not None and session.session_key != cookie
     if SESSION_KEY in session and (is_new or (person is not None and person.is_authenticated)):
-        authentication.remember_credential(authentication.credential_digest(str(session.session_key)))
+        # A new session has just logged its user in, so that reading the user makes no query.
+        authentication.remember_credential(
+            authentication.credential_digest(str(session.session_key)), owner=_owner_of(request.user)
+        )
     elif cookie is not None and (SESSION_KEY not in session or person is not None):
         authentication.drop_credential(authentication.credential_digest(cookie))
+
+
+def _owner_of(user: Any) -> str:
+    """The tenant of a person, whose members share their turns for pages. Staff without a tenant each have their own."""
+    return str(getattr(user, "tenant_id", None) or f"user:{user.pk}")
 
 
 class Authentication(_PagesOnly, AuthenticationMiddleware):

@@ -43,7 +43,7 @@ from tenants.credentials import api_keys
 from tenants.models import Tenant
 from tenants.team import members
 from tests.pages import PAGES, ROOT, blocks, page
-from web import open_streams, strangers
+from web import django_threads, open_streams, strangers
 from web.routes import ROUTES
 from webhooks.delivery import caps, ordering
 from webhooks.destinations import archives
@@ -260,6 +260,9 @@ def test_the_limits_are_the_codes() -> None:
     assert limits["body"] == (
         f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
         f"media, header samples and pictures of groups {uploads.MAX_FILE_BYTES // mib} MiB"
+    )
+    assert limits["requests of the console of one business"] == (
+        f"{django_threads.PAGES_AT_ONCE} in progress and {django_threads.MOST_WAITING_PAGES} that wait, then 429"
     )
     assert limits["bytes of larger bodies of one business"] == (
         f"{throttling.BYTES_PER_SECOND // mib} MiB a second, {throttling.BYTES_AT_ONCE // mib} MiB at once; then 429. "

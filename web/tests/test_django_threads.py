@@ -28,6 +28,7 @@ from web.django_threads import DjangoThreads
 from web.tests.client import FrontClient
 
 THREADS = 4
+PAGES_AT_ONCE = 2
 PIECE = b"x" * 64 * 1024
 CLOSE = b"\r\nConnection: close"
 SESSION = f"Cookie: {settings.SESSION_COOKIE_NAME}=any"
@@ -79,12 +80,19 @@ def views() -> Views:
     return Views()
 
 
+def remember_session(session: str, *, owner: str) -> str:
+    """Make a session of a business known. Returns the header that sends it."""
+    authentication.remember_credential(authentication.credential_digest(session), owner=owner)
+    return f"Cookie: {settings.SESSION_COOKIE_NAME}={session}"
+
+
 @pytest.fixture
 def served(views: Views, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     """A server with four threads, of which three may wait for clients."""
     monkeypatch.setattr("gateway.wsgi.application", views)
     monkeypatch.setattr(django_threads, "THREADS", THREADS)
     monkeypatch.setattr(django_threads, "THREADS_FOR_SLOW_CLIENTS", THREADS - 1)
+    monkeypatch.setattr(django_threads, "PAGES_AT_ONCE", PAGES_AT_ONCE)
     server = Front(OnlyThreads)
     server.start()
     yield server
@@ -132,9 +140,9 @@ def assert_refused(received: bytes, status: int, code: str) -> None:
     assert_error_body(json.loads(body), code)
 
 
-def get(path: str = "/") -> bytes:
+def get(path: str = "/", session: str = SESSION) -> bytes:
     """A request of a known caller. Strangers have other threads (`test_strangers.py`)."""
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{SESSION}\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{session}\r\n\r\n".encode()
 
 
 def post(path: str, framing: bytes, body: bytes = b"") -> bytes:
@@ -556,6 +564,28 @@ class TestCrowd:
         finally:
             goes_on.set()
             server.close()
+
+    def test_the_pages_of_one_business_leave_threads_for_all_others(
+        self, views: Views, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(django_threads, "MOST_WAITING_PAGES", 8)
+        begun, goes_on = threading.Semaphore(0), threading.Event()
+        views.at["/waits"] = waiting(begun, goes_on)
+        crowd = [remember_session(f"session {person}", owner="a business") for person in range(10)]
+        other = remember_session("other session", owner="another business")
+        with contextlib.ExitStack() as stack:
+            pages = [stack.enter_context(connect(address, get("/waits", session))) for session in crowd]
+            stack.callback(goes_on.set)
+            for _ in range(PAGES_AT_ONCE):
+                assert begun.acquire(timeout=10)
+            for each in (other, SESSION):
+                assert talk(address, get("/", each)).endswith(b"here")
+            assert not begun.acquire(blocking=False), "a business holds more threads than its share"
+            assert_refused(talk(address, get("/", crowd[0])), 429, "rate_limited")
+            goes_on.set()
+            for page in pages:
+                assert page.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert talk(address, get("/", crowd[0])).endswith(b"here")
 
     def test_a_stop_finishes_what_runs_and_waits_for_nobody_else(self, views: Views, served: Front) -> None:
         begun, goes_on = threading.Semaphore(0), threading.Event()

@@ -46,7 +46,7 @@ def unknown(number: int) -> str:
 
 def users(of: str | None = None) -> int:
     """How many requests of strangers run or wait, of one address or of all."""
-    turns = dict(strangers.strangers._turns)
+    turns = dict(strangers.strangers._turns.of)
     return sum(each.users for address, each in turns.items() if of in (None, address))
 
 
@@ -168,7 +168,7 @@ class TestKeys:
         look_ups.grant(20)
         for each in [call(unknown(number), f"198.51.100.{number}") for number in range(20)]:
             assert_refused(each, 401, "unauthorized")
-        wait_until(lambda: strangers.strangers._turns == {}, "nothing is kept of an address")
+        wait_until(lambda: strangers.strangers._turns.of == {}, "nothing is kept of an address")
 
     def test_a_key_that_was_tried_before_it_was_made_works_at_once(
         self, call: Call, tenant: Any, monkeypatch: pytest.MonkeyPatch
@@ -456,6 +456,28 @@ class TestKnownSessions:
         assert client.get("/console").status_code == 200
         assert is_known(client)
 
+    def test_sessions_of_a_business_share_its_turns(self, person: User, other_tenant: Tenant) -> None:
+        colleague = User.objects.create_user(
+            "ravi@traders.example", "a long enough password", tenant=person.tenant
+        )
+        other = User.objects.create_user("asha@other.example", "a long enough password", tenant=other_tenant)
+        staff = User.objects.create_user("staff@service.example", "a long enough password", is_staff=True)
+        owners = []
+        for each in (person, person, colleague, other, staff):
+            client = Client()
+            client.force_login(each)
+            assert owner(client) is None
+            client.get("/you")
+            owners.append(owner(client))
+        assert owners[0] is not None
+        assert owners[0] == owners[1] == owners[2]
+        assert len({*owners}) == 3
+        assert None not in owners
+
+    def test_a_session_has_its_turns_from_the_log_in(self, client: Client, person: User) -> None:
+        client.post("/login", {"login": person.email, "password": "a long enough password"})
+        assert owner(client) == str(person.tenant_id)
+
     @pytest.mark.parametrize("change", [{"is_active": False}, {"password": "another"}])
     def test_a_session_that_ended_elsewhere_is_found_at_its_next_page(
         self, client: Client, person: User, change: dict[str, Any]
@@ -487,8 +509,16 @@ class TestKnownSessions:
 
 def is_known(client: Client) -> bool:
     """Whether the current session of a browser is a known credential."""
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    return strangers.is_known(scope({"cookie": f"{settings.SESSION_COOKIE_NAME}={cookie.value}"}))
+    return strangers.is_known(scope(cookie_of(client)))
+
+
+def owner(client: Client) -> str | None:
+    """Whose turns the requests of a browser take."""
+    return strangers.owner_of_session(scope(cookie_of(client)))
+
+
+def cookie_of(client: Client) -> dict[str, str]:
+    return {"cookie": f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"}
 
 
 class TestAddress:
