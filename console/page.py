@@ -13,6 +13,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import Resolver404, URLPattern, path, resolve, reverse
 from django.utils.encoding import escape_uri_path
 from django.views.decorators.cache import never_cache
@@ -20,6 +21,7 @@ from django.views.decorators.http import require_http_methods
 
 from console.visit import LIVE, TEST, Visit, environment_key, flash_errors, visit_of
 from gateway import roles
+from gateway.api import limits
 from gateway.clock import now
 from gateway.roles import Area
 from tenants.staff import support_view
@@ -101,7 +103,7 @@ class Page:
         A button's target that is read leads to the page above it. After a log-in, a switch of the environment or a
         reload, browsers read the path that a form was sent to.
         """
-        view = require_http_methods(self.methods)(never_cache(login_required(self._checked())))
+        view = require_http_methods(self.methods)(never_cache(login_required(_paced(self._checked()))))
 
         @wraps(view)
         def opened(request: HttpRequest, **parts: Any) -> HttpResponseBase:
@@ -164,6 +166,22 @@ def page_of(request: HttpRequest) -> Page | None:
     """The table's row for the requested page. None for pages outside the table, such as the log-in."""
     page: Page | None = getattr(getattr(request.resolver_match, "func", None), "console_page", None)
     return page
+
+
+def _paced(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """The view, within the limit of the pages of a person. Beyond it, a page with the status 429."""
+
+    @wraps(view)
+    def paced(request: HttpRequest, **parts: Any) -> HttpResponseBase:
+        with limits.paced_page(request.user.pk) as admission:
+            if admission.retry_after is None:
+                return view(request, **parts)
+        # Without the navigation, whose queries would make a refusal as slow as a page.
+        seconds = admission.retry_after
+        refused = render_to_string("console/too_many_pages.html", {"seconds": seconds})
+        return HttpResponse(refused, status=429, headers={"Retry-After": str(seconds)})
+
+    return paced
 
 
 def _readable_page(request: HttpRequest) -> str:

@@ -174,7 +174,7 @@ def test_the_files_of_a_message_page(browser: Client, number: PhoneNumber) -> No
     def look(turn: int) -> None:
         assert browser.get("/console/messages/wamid.1").status_code == 200
 
-    trace_flow("Message page", look, apart=15, in_gateway=8)
+    trace_flow("Message page", look, apart=15, in_gateway=10)
 
 
 def test_the_files_of_an_invoice(payer: Tenant, settings: Settings) -> None:

@@ -10,8 +10,8 @@ Bulkheads: the Graph API or a tenant's endpoint may take seconds to answer. A ca
 thread or memory, so such calls are limited per number, per tenant and in all. A call beyond a limit is rejected at once
 with `too_many_in_flight`. Others are still served.
 
-Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. Without Valkey every call is
-allowed.
+Rate limits of the service's own API, in calls and in bytes, are token buckets per tenant. That of the console, in pages
+and their CPU time, is a token bucket per person. Without Valkey every call is allowed.
 """
 
 import io
@@ -19,10 +19,10 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -428,6 +428,15 @@ allowance = RateAllowance(owing=write_behind.flush_soon)
 write_behind.register(allowance.pending_writes)
 
 
+PAGES_PER_SECOND = 20.0
+PAGES_AT_ONCE = 600
+"""Rate limit of the console's pages, for each person. A page with fifty pictures and live parts takes a tenth of it."""
+PAGE_CPU_SECONDS = 0.025
+"""The CPU time, in seconds, that a page may use for one token. Beyond it, the page takes a token for each such time.
+Otherwise a page that reads a large file, requested again and again, would use up the CPU at a permitted rate.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """Whether a call is within its caller's rate, and the headers that report it."""
@@ -519,6 +528,29 @@ def _admission(verdict: BucketAnswer) -> Admission:
         "RateLimit-Reset": str(math.ceil(verdict.reset_after)),
     }
     return Admission(headers, None if verdict.allowed else max(1, math.ceil(verdict.retry_after)))
+
+
+@contextmanager
+def paced_page(person: object) -> Iterator[Admission]:
+    """Take a page of the console from the bucket of its person, whose primary key is `person`, and yield whether it is
+    admitted. At the end, also take the tokens for the CPU time of the block. Without Valkey every page is admitted.
+    """
+    key, rate, burst = f"pages:{person}", PAGES_PER_SECOND, PAGES_AT_ONCE
+    admission = Admission()
+    try:
+        verdict = token_bucket.take(key, rate=rate, burst=burst)
+        if not verdict.allowed:
+            admission = Admission(retry_after=max(1, math.ceil(verdict.retry_after)))
+    except VALKEY_UNAVAILABLE as error:
+        log.warning("rate_limit_unavailable", error=type(error).__name__)
+    began = thread_time()
+    try:
+        yield admission
+    finally:
+        tokens = int((thread_time() - began) / PAGE_CPU_SECONDS)
+        if tokens and admission.retry_after is None:
+            with suppress(*VALKEY_UNAVAILABLE):
+                token_bucket.reserve(key, rate=rate, tokens=tokens, at_most_ahead=2 * burst / rate)
 
 
 class TenantRateThrottle(BaseThrottle):

@@ -1,6 +1,7 @@
 """A token bucket in Valkey (GCRA): one atomic script, shared by every process.
 
-Used by the API's own rate limit, by the pacing of messages to a number's throughput, and by the limit on device codes.
+Used by the API's own rate limit, by the pacing of messages to a number's throughput, and by the limits on pages and on
+device codes.
 """
 
 from collections.abc import Sequence

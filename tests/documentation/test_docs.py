@@ -261,6 +261,10 @@ def test_the_limits_are_the_codes() -> None:
         f"{body_size.API_BODY_BYTES // mib} MiB; batches {body.MAX_BODY_BYTES // mib} MiB, "
         f"media, header samples and pictures of groups {uploads.MAX_FILE_BYTES // mib} MiB"
     )
+    assert limits["pages of the console of one person"] == (
+        f"{throttling.PAGES_PER_SECOND:.0f} a second, {throttling.PAGES_AT_ONCE} at once; then 429. "
+        f"A page counts once more for every {throttling.PAGE_CPU_SECONDS * 1000:.0f} ms that it computes"
+    )
     assert limits["requests of the console of one business"] == (
         f"{django_threads.PAGES_AT_ONCE} in progress and {django_threads.MOST_WAITING_PAGES} that wait, then 429"
     )
