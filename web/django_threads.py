@@ -21,7 +21,7 @@ from urllib.parse import unquote_to_bytes
 import structlog
 from django.core.handlers.wsgi import WSGIHandler
 
-from gateway.api.access_log import Answering
+from gateway.api.access_log import Answering, waiting_for_client
 from gateway.api.errors import RateLimited, ServiceError, ServiceUnavailable, as_service_error, error_reply
 from gateway.api.limits import CHUNKED, MOST_CHUNKED_BYTES, SMALL_BODY_BYTES, ChunkedBody
 from gateway.database import pool
@@ -252,7 +252,8 @@ class _Exchange:
         if not self._slow_clients.acquire(blocking=False):
             raise ServiceUnavailable("Too many large requests are arriving at once. Try again.")
         try:
-            part: bytes = self._await(self._request.part())
+            with waiting_for_client():
+                part: bytes = self._await(self._request.part())
         except ClientGone:
             raise OSError("The client is gone.") from None
         finally:

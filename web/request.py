@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import QueryDict
 
+from gateway.api.access_log import waiting_for_client
 from gateway.api.authentication import Caller
 from gateway.api.errors import PayloadTooLarge, Reply, RequestTimeout
 from gateway.api.limits import SMALL_BODY_BYTES, large_bodies
@@ -139,8 +140,9 @@ class Request:
             self._begun_at = loop.time()
         ends = self._begun_at + BODY_GRACE_SECONDS + self._arrived / SLOWEST_BYTES_PER_SECOND
         try:
-            async with asyncio.timeout_at(ends):
-                return await self._receive()
+            with waiting_for_client():
+                async with asyncio.timeout_at(ends):
+                    return await self._receive()
         except TimeoutError:
             raise RequestTimeout from None
 

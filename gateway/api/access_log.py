@@ -6,7 +6,8 @@ builds the whole response to a connection on which no valid request arrived.
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import cache
 from time import perf_counter
@@ -27,12 +28,24 @@ from gateway.monitoring.spans import OFF, Span
 
 _waited_ms: ContextVar[float] = ContextVar("upstream_waited_ms", default=0.0)
 _tenant_ms: ContextVar[float] = ContextVar("tenant_waited_ms", default=0.0)
+_client_ms: ContextVar[float] = ContextVar("client_waited_ms", default=0.0)
 
 
 def start_timing() -> None:
-    """Reset the times of the Graph API and of tenants' servers for a new request."""
+    """Reset the times of the Graph API, of tenants' servers and of the client for a new request."""
     _waited_ms.set(0.0)
     _tenant_ms.set(0.0)
+    _client_ms.set(0.0)
+
+
+@contextmanager
+def waiting_for_client() -> Iterator[None]:
+    """Count the duration of the block as the client's time, such as a wait for the next part of its body."""
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        _client_ms.set(_client_ms.get() + (perf_counter() - began) * 1000)
 
 
 def add_tenant_ms(milliseconds: float) -> None:
@@ -54,12 +67,15 @@ def adopt_timing(context: Context) -> None:
     """Take over the times that work in a copy of this request's context has counted."""
     _waited_ms.set(context.get(_waited_ms, 0.0))
     _tenant_ms.set(context.get(_tenant_ms, 0.0))
+    _client_ms.set(context.get(_client_ms, 0.0))
 
 
 def split_ms(total_ms: float) -> tuple[float, float]:
     """The milliseconds of a request: the service's own, and those spent waiting for the Graph API. Each is rounded
-    once, so that all headers show the same figures.
+    once, so that all headers show the same figures. The time in which the body arrives is part of neither, because it
+    depends on the client's connection.
     """
+    total_ms = max(0.0, total_ms - _client_ms.get())
     waited = min(upstream_ms(), total_ms)
     return round(total_ms - waited, 1), round(waited, 1)
 
@@ -76,7 +92,7 @@ ANSWERS = Counter(
 )
 OWN_SECONDS = Histogram(
     "gateway_answer_own_seconds",
-    "The service's own time for an answer of the API, without Meta's and without tenants' servers'.",
+    "The service's own time for an answer of the API, without Meta's, tenants' servers' and the body's arrival.",
     buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
 )
 

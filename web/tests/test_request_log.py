@@ -2,15 +2,18 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gateway import ids
 from gateway.api import access_log
-from gateway.monitoring import logs
+from gateway.monitoring import logs, metrics
 from gateway.request_log import recorder
 from gateway.request_log.models import ApiRequest
+from gateway.tests.test_answers import scrape
 from tenants.credentials import api_keys
 from tests.fixtures import wait_until
 from web.tests.client import FrontClient
@@ -78,6 +81,30 @@ def test_django_and_the_listener_log_in_one_form(
         )
     ]
     assert {type(line[figure]) for line in lines for figure in ("wb_ms", "meta_ms")} == {float}
+
+
+@pytest.mark.parametrize("framing", ["chunked", "of declared length"])
+@pytest.mark.parametrize("path", ["/v1/api-keys", "/v1/messages"], ids=["a view", "the listener"])
+def test_the_time_in_which_a_body_arrives_is_not_the_services(
+    front: FrontClient, key: api_keys.NewKey, settings: Any, path: str, framing: str
+) -> None:
+    parts = [b'{"a": "' + b"x" * 70_000, b"x" * 70_000, b'"}']
+
+    def slowly() -> Iterator[bytes]:
+        for part in parts:
+            yield part
+            time.sleep(0.75)
+
+    length = {} if framing == "chunked" else {"Content_Length": str(sum(map(len, parts)))}
+    metrics.flush()
+    before = scrape(settings)["gateway_answer_own_seconds_sum"]
+    answer = front.ask("POST", path, slowly(), Authorization=f"Bearer {key.key}", **length)
+    assert answer.status_code == 400
+    assert int(answer["X-Service-Processing-Ms"]) < 1_000
+    wait_until(lambda: ApiRequest.objects.exists(), "the line was not written")
+    assert ApiRequest.objects.get().own_ms < 1_000
+    metrics.flush()
+    assert scrape(settings)["gateway_answer_own_seconds_sum"] - before < 1
 
 
 def test_a_request_that_is_refused_early_is_logged_by_the_pattern_of_its_path(
