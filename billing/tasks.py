@@ -31,3 +31,9 @@ def apply_notices(**_: Any) -> None:
     """Every ten minutes: apply the notices that no task has applied."""
     with contextlib.suppress(SomeFailed):
         provider_notices.apply_waiting(now())
+
+
+@shared_task
+def prune_notices(**_: Any) -> None:
+    """Hourly: delete notices a month after they were applied."""
+    provider_notices.prune()

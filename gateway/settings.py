@@ -510,6 +510,8 @@ _PERIODIC_TASKS = {
     "connected-apps": ("tenants.tasks.prune_connected_apps", 3600.0),
     "device-logins": ("tenants.tasks.prune_device_logins", 3600.0),
     "invitations": ("tenants.tasks.prune_invitations", 3600.0),
+    "sessions": ("tenants.tasks.prune_sessions", 3600.0),
+    "console-tokens": ("tenants.tasks.prune_console_tokens", 3600.0),
     "number-sync": ("phone_numbers.tasks.start_due_syncs", 30.0),
     "template-sync": ("messaging.tasks.start_due_template_syncs", 15.0),
     "app-data": ("phone_numbers.tasks.request_app_data", 60.0),
@@ -537,6 +539,7 @@ _PERIODIC_TASKS = {
 if BILLING_INSTALLED:
     _PERIODIC_TASKS["billing"] = ("billing.tasks.run_billing", 600.0)
     _PERIODIC_TASKS["billing-notices"] = ("billing.tasks.apply_notices", 600.0)
+    _PERIODIC_TASKS["old-billing-notices"] = ("billing.tasks.prune_notices", 3600.0)
 # A task's message is dropped when the next one is due. Otherwise the messages of hours without a worker would delay all
 # other tasks.
 CELERY_BEAT_SCHEDULE = {

@@ -8,7 +8,7 @@ from celery import shared_task
 from tenants import device_login as device_login
 from tenants import mail
 from tenants.connected_apps import connections
-from tenants.credentials import api_keys, key_cache_repair
+from tenants.credentials import api_keys, bearer_tokens, key_cache_repair, log_in
 from tenants.signup import screening, sign_ups
 from tenants.team import invitations
 
@@ -65,3 +65,15 @@ def prune_connected_apps(**_: Any) -> None:
 def prune_invitations(**_: Any) -> None:
     """Hourly: delete invitations a week after they were sent."""
     invitations.prune()
+
+
+@shared_task
+def prune_sessions(**_: Any) -> None:
+    """Hourly: delete the expired sessions of browsers."""
+    log_in.prune_sessions()
+
+
+@shared_task
+def prune_console_tokens(**_: Any) -> None:
+    """Hourly: delete expired console tokens."""
+    bearer_tokens.prune_expired()

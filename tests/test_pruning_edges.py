@@ -7,9 +7,12 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.db.models import Model
 from pytest_django import Settings
 
+from billing.models import ProviderEvent
+from billing.payments import provider_notices
 from gateway import ids
 from gateway.clock import now
 from gateway.database import partitions
@@ -31,13 +34,16 @@ from phone_numbers.hosted_connect import sessions
 from phone_numbers.models import ConnectSession, RedeemedCode
 from tenants import device_login, mail
 from tenants.connected_apps import connections
+from tenants.credentials import bearer_tokens, log_in
 from tenants.models import (
     ConnectedAppClient,
+    ConsoleSession,
     DeviceLogin,
     Invitation,
     OutboundMail,
     SignUp,
     Tenant,
+    User,
 )
 from tenants.signup import sign_ups
 from tenants.team import invitations
@@ -81,6 +87,12 @@ def session(tenant: Tenant, at: datetime) -> Model:
 
 
 word = secrets.token_hex
+
+
+def person() -> User:
+    return User.objects.create_user(f"{word()}@b.example")
+
+
 KINDS: dict[str, tuple[Callable[[], object], timedelta, Callable[..., Model]]] = {
     "kept notifications": (
         retention.prune_kept_notifications,
@@ -183,6 +195,21 @@ KINDS: dict[str, tuple[Callable[[], object], timedelta, Callable[..., Model]]] =
         timedelta(days=8),
         lambda tenant, at: EventKey.objects.create(tenant_id=tenant.id, dedupe_key=word(), created_at=at),
     ),
+    "sessions of browsers": (
+        log_in.prune_sessions,
+        timedelta(),
+        row(Session, "expire_date", session_key=lambda: word(20), session_data=""),
+    ),
+    "console tokens": (
+        bearer_tokens.prune_expired,
+        timedelta(),
+        row(ConsoleSession, "expires_at", user=person, token_hash=word, password_fingerprint="x"),
+    ),
+    "applied notices of the payment provider": (
+        provider_notices.prune,
+        timedelta(days=30),
+        row(ProviderEvent, "processed_at", provider="razorpay", event_id=word, type="x", body=b"{}"),
+    ),
     "sent mails": (
         mail.deliver_waiting,
         timedelta(days=7),
@@ -200,6 +227,9 @@ BY_CLOCK_OF_DATABASE = (
     "read marks",
     "media",
     "keys of events",
+    "sessions of browsers",
+    "console tokens",
+    "applied notices of the payment provider",
 )
 """Other hosts compare these rows with the clock of the database, so the clock of the tasks' host must not count."""
 
@@ -220,6 +250,15 @@ def test_a_row_is_kept_exactly_as_long_as_promised(
         patch.setattr("gateway.clock.datetime", clock_ahead(timedelta(hours=hours_fast)))
         prune()
     assert [rows.filter(pk=each.pk).exists() for each in (young, old)] == [True, False]
+
+
+def test_a_notice_of_the_payment_provider_that_was_not_applied_is_kept() -> None:
+    received = now() - timedelta(days=60)
+    ProviderEvent.objects.create(
+        provider="razorpay", event_id="1", type="x", body=b"{}", received_at=received
+    )
+    provider_notices.prune()
+    assert ProviderEvent.objects.count() == 1
 
 
 def test_bodies_and_partitions_are_kept_by_the_clock_of_the_database(

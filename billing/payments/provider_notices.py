@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
@@ -22,11 +23,16 @@ from billing.payments import attempts, mandates, refunds, settlements
 from billing.payments.provider import PROVIDERS, ProviderRefused, provider
 from gateway.api.errors import InvalidRequest, MethodNotAllowed, NotFound, Unauthorized, answering_errors
 from gateway.api.limits import API_BODY_BYTES, limited_by
+from gateway.database.partitions import delete_free
 from gateway.task_queue import enqueue
 
 log = structlog.get_logger(__name__)
 
 GIVEN_UP_AFTER = timedelta(days=7)
+KEPT = timedelta(days=30)
+"""How long an applied notice is kept, for questions about a payment. It contains the payer's address and number, and
+nothing reads it, because the state comes from the provider. The provider repeats a notice for a day.
+"""
 
 
 def accept(*, name: str, body: bytes, headers: Mapping[str, str]) -> None:
@@ -63,6 +69,11 @@ def apply_waiting(at: datetime, *, only: int | None = None) -> int:
     # The order is random. So if the provider does not answer for some notices, they do not block the others in every
     # run. The result does not depend on the order.
     return each(waiting.order_by("?"), lambda event: _apply(event, at), step="notices")
+
+
+def prune() -> int:
+    """Delete the notices that were applied longer ago than they are kept. Returns how many."""
+    return delete_free(ProviderEvent.objects.filter(processed_at__lt=Now() - KEPT))
 
 
 def _apply(event: ProviderEvent, at: datetime) -> int:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
+from django.db.models.functions import Now
+
 from gateway.api import authentication
 from gateway.api.authentication import NOT_A_KEY, BearerTokens, Caller, Environment, TenantFacts
 from gateway.api.errors import Unauthorized
 from gateway.clock import isoformat, now
+from gateway.database.partitions import delete_free
 from tenants.credentials import api_keys, key_cache
 from tenants.models import ApiKey, ConsoleSession, User
 
@@ -52,6 +55,13 @@ def close_sessions(user: User) -> None:
     """End all sessions of a user whose rights as staff changed: a token of staff needs a second factor."""
     for session in ConsoleSession.objects.filter(user=user):
         close_session(session)
+
+
+def prune_expired() -> int:
+    """Delete expired console tokens. Returns how many. By the clock of the database, because a token still works at
+    other hosts if only the clock of this one is fast.
+    """
+    return delete_free(ConsoleSession.objects.filter(expires_at__lt=Now()))
 
 
 def session_for(token: str) -> ConsoleSession | None:

@@ -12,6 +12,7 @@ The user then chooses a new password by a mailed link, so an attacker who deceiv
 """
 
 import threading
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from allauth.account.adapter import DefaultAccountAdapter, get_adapter
@@ -25,6 +26,7 @@ from allauth.mfa.totp.internal.auth import TOTP
 from cryptography.fernet import InvalidToken
 from django.conf import settings
 from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -34,6 +36,7 @@ from django.urls import reverse
 
 from gateway import encryption
 from gateway.api.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
+from gateway.database.partitions import delete_before
 from gateway.encryption import decrypt, encrypt, rotated
 from tenants import audit, mail
 from tenants.models import User
@@ -46,6 +49,11 @@ def use_address(user: User) -> None:
     """
     EmailAddress.objects.filter(user=user).delete()
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+
+
+def prune_sessions() -> int:
+    """Delete the expired sessions of browsers, with the sign-ups and invitations that they name. Returns how many."""
+    return delete_before(Session, "expire_date", timedelta())
 
 
 def remove(*, user_id: int, reason: str, actor_user_id: int | None) -> User:
