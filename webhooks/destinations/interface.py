@@ -19,6 +19,7 @@ from django.conf import settings
 from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer, InvalidUrlError, Outbound, validate_url
 from gateway.outbound.connection import Attempt
+from webhooks.destinations.bounded_reader import Allowance
 from webhooks.models import MAX_URL_LENGTH
 
 TOO_LARGE = "event_too_large"
@@ -92,12 +93,20 @@ class Destination(ABC, Generic[Settings]):
 
 
 class BrokerDestination(Destination[Settings]):
-    """A destination with a protocol other than HTTP. Its client library opens sockets through this class."""
+    """A destination with a protocol other than HTTP. Its client library opens sockets through this class, and reads
+    through a `BoundedReader` with the destination's allowance.
+    """
 
     SECONDS: ClassVar[float] = 10.0
     """Time limit for opening a socket, and for each request of the client to a broker."""
+    BYTES_PER_SECOND: ClassVar[float]
+    """How much a broker may send on its own, on average."""
     _socket_error: str | None = None
     """Why the last socket could not be opened. None after a success."""
+
+    def __init__(self, given: Settings, outbound: Outbound) -> None:
+        super().__init__(given, outbound)
+        self.allowance = Allowance(self.BYTES_PER_SECOND)
 
     async def socket(self, host: str, port: int) -> socket.socket:
         """Open a socket through the address guard and the egress proxy. Raises OSError."""

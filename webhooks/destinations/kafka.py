@@ -19,6 +19,7 @@ from django.conf import settings
 from gateway.http1 import tls_context
 from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
+from webhooks.destinations.bounded_reader import BoundedReader
 from webhooks.destinations.interface import (
     REFUSED,
     TOO_LARGE,
@@ -53,6 +54,10 @@ class Kafka(BrokerDestination[KafkaSettings]):
 
     SETTINGS = KafkaSettings
     CLIENT: ClassVar[str | None] = "aiokafka"
+    BYTES_PER_SECOND = 65536.0
+    """The client asks for the topic's metadata every five minutes, and ten times a second while the topic has no
+    leader.
+    """
     _producer: Any = None
     refusal: Exception | None = None
     """The error of the last broker that refused a connection. None once a broker has accepted a connection."""
@@ -99,6 +104,7 @@ class Kafka(BrokerDestination[KafkaSettings]):
         from aiokafka.errors import MessageSizeTooLargeError
 
         began = time.monotonic()
+        self.allowance.grant(len(message.body))
         try:
             await self._producer.send_and_wait(
                 self._settings.topic,
@@ -156,8 +162,8 @@ class _GuardedLoop:
 
 
 def _open_by_us() -> None:
-    """Replace aiokafka's connections by connections that use our sockets. aiokafka has an option for the event
-    loop, but none for the socket.
+    """Replace aiokafka's connections by connections that use our sockets and readers. aiokafka has an option for the
+    event loop, but none for these.
     """
     from aiokafka import client, conn
     from aiokafka.errors import KafkaError
@@ -173,6 +179,10 @@ def _open_by_us() -> None:
                 # The client tries the next broker. In the end it reports only that it reached none.
                 opener.refusal = error
                 raise
+
+        def _create_reader_task(self) -> Any:
+            self._reader = BoundedReader(self._reader, _opener.get().allowance)
+            return super()._create_reader_task()
 
     async def create_conn(host: str, port: int, **given: Any) -> Any:
         made = Connection(host, port, **given)

@@ -13,6 +13,7 @@ from django.conf import settings
 from gateway.http1 import tls_context
 from gateway.monitoring.logs import type_alone
 from gateway.outbound.client import Answer
+from webhooks.destinations.bounded_reader import AmqpReader
 from webhooks.destinations.interface import REFUSED, BrokerDestination, Message, failed, text_problem
 
 _NAME = r"[!-~ ]{0,255}"
@@ -36,6 +37,8 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
 
     SETTINGS = RabbitMqSettings
     CLIENT: ClassVar[str | None] = "aiormq"
+    BYTES_PER_SECOND = 64.0
+    """Heartbeats have 8 bytes, and come twice a minute."""
     _connection: Any = None
     _channel: Any = None
 
@@ -68,6 +71,7 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
 
         began = time.monotonic()
         given = self._settings
+        self.allowance.grant(len(message.body))
         await self._channel.basic_publish(
             message.body,
             exchange=given.exchange,
@@ -103,13 +107,13 @@ class _GuardedTransport:
     def __init__(self, opener: RabbitMq) -> None:
         self._opener = opener
 
-    async def create(self, url: Any, **_: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def create(self, url: Any, **_: Any) -> tuple[AmqpReader, asyncio.StreamWriter]:
         """Connect to the host in a URL."""
         sock = await self._opener.socket(url.host, url.port)
         is_tls = url.scheme == "amqps"
         try:
             with self._opener.noting():
-                return await asyncio.open_connection(
+                reader, writer = await asyncio.open_connection(
                     sock=sock,
                     ssl=tls_context() if is_tls else None,
                     server_hostname=url.host if is_tls else None,
@@ -117,3 +121,4 @@ class _GuardedTransport:
         except BaseException:
             sock.close()
             raise
+        return AmqpReader(reader, self._opener.allowance), writer
