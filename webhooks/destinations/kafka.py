@@ -33,6 +33,10 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_SSL", "SSL")
 _UNENCRYPTED = ("SASL_PLAINTEXT", "PLAINTEXT")
 """Allowed only if webhooks may use http too (WEBHOOK_ALLOW_HTTP)."""
+MOST_ITERATIONS = 100_000
+"""The maximum number of SCRAM iterations, which the broker chooses: 0.2 s of CPU. Kafka allows 4,096 to 16,384. The
+client computes them in a thread that also has other work, and no time-out ends the computation.
+"""
 
 
 class KafkaSettings(NamedTuple):
@@ -166,7 +170,7 @@ def _open_by_us() -> None:
     event loop, but none for these.
     """
     from aiokafka import client, conn
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import AuthenticationFailedError, KafkaError
 
     class Connection(conn.AIOKafkaConnection):  # type: ignore[misc]
         async def connect(self) -> Any:
@@ -181,8 +185,22 @@ def _open_by_us() -> None:
                 raise
 
         def _create_reader_task(self) -> Any:
-            self._reader = BoundedReader(self._reader, _opener.get().allowance)
+            self._reader: Any = BoundedReader(self._reader, _opener.get().allowance)
             return super()._create_reader_task()
+
+        def authenticator_scram(self) -> Any:
+            made = super().authenticator_scram()
+            compute = made.create_salted_password
+
+            def compute_at_most(salt: bytes, iterations: int) -> None:
+                if iterations > MOST_ITERATIONS:
+                    raise AuthenticationFailedError(
+                        f"the broker asks for {iterations} iterations of SCRAM, the maximum is {MOST_ITERATIONS}"
+                    )
+                compute(salt, iterations)
+
+            made.create_salted_password = compute_at_most
+            return made
 
     async def create_conn(host: str, port: int, **given: Any) -> Any:
         made = Connection(host, port, **given)

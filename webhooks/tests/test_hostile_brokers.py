@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, closing
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,6 +20,7 @@ from pamqp.header import ContentHeader
 from gateway.outbound.client import Answer, Outbound
 from webhooks.destinations import kinds
 from webhooks.destinations.interface import Message
+from webhooks.destinations.kafka import MOST_ITERATIONS
 
 MIB = 1024 * 1024
 Script = Callable[[socket.socket], Iterator[bytes]]
@@ -29,7 +30,7 @@ Script = Callable[[socket.socket], Iterator[bytes]]
 class Outcome(NamedTuple):
     """What an attack achieved."""
 
-    answers: list[Answer]
+    answer: Answer
     seconds: float
     most_bytes: int
     """The bytes that the service accepted from a connection, with those in the buffers of the operating system."""
@@ -37,8 +38,10 @@ class Outcome(NamedTuple):
     """How long the event loop did nothing else, in seconds."""
 
 
-def attack(kind: str, script: Script, *, bodies: tuple[bytes, ...] = (b"{}",), **given: str) -> Outcome:
-    """Send messages to a broker that follows a script on each of its connections, and then sends up to 64 MiB."""
+def attack(
+    kind: str, script: Script, *, given: Mapping[str, str] | None = None, body: bytes = b"{}"
+) -> Outcome:
+    """Send a message to a broker that follows a script on each of its connections, and then sends up to 64 MiB."""
     accepted = [0]
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -59,8 +62,8 @@ def attack(kind: str, script: Script, *, bodies: tuple[bytes, ...] = (b"{}",), *
                 accepted.append(0)
                 threading.Thread(target=serve, args=(connection, len(accepted) - 1), daemon=True).start()
 
-    async def send(host: str) -> tuple[list[Answer], float, float]:
-        to = kinds.KINDS[kind].SETTINGS(**settings(kind, host), **given)
+    async def send(host: str) -> tuple[Answer, float, float]:
+        to = kinds.KINDS[kind].SETTINGS(**{**settings(kind, host), **(given or {})})
         pauses = [0.0]
 
         async def watch() -> None:
@@ -73,17 +76,15 @@ def attack(kind: str, script: Script, *, bodies: tuple[bytes, ...] = (b"{}",), *
         began = time.monotonic()
         async with Outbound(allow_private=True) as outbound, aclosing(kinds.Connections(outbound)) as opened:
             headers = {"X-Service-Event-Type": "message.inbound"}
-            answers = [
-                await opened.send(UUID(int=0), to, Message(body, headers, None, 5.0)) for body in bodies
-            ]
+            answer = await opened.send(UUID(int=0), to, Message(body, headers, None, 5.0))
             seconds = time.monotonic() - began
         watching.cancel()
-        return answers, seconds, max(pauses)
+        return answer, seconds, max(pauses)
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        answers, seconds, pause = asyncio.run(send(f"127.0.0.1:{listener.getsockname()[1]}"))
-    return Outcome(answers, seconds, max(accepted), pause)
+        answer, seconds, pause = asyncio.run(send(f"127.0.0.1:{listener.getsockname()[1]}"))
+    return Outcome(answer, seconds, max(accepted), pause)
 
 
 def settings(kind: str, host: str) -> dict[str, str]:
@@ -91,6 +92,23 @@ def settings(kind: str, host: str) -> dict[str, str]:
         "kafka": {"bootstrap_servers": host, "topic": "t", "security_protocol": "PLAINTEXT"},
         "rabbitmq": {"url": f"amqp://{host}", "username": "u", "password": "p"},
     }[kind]
+
+
+def kafka_log_in(connection: socket.socket, first: str) -> Iterator[bytes]:
+    """Answer a client of Kafka until its log-in by SCRAM, with the server's first message after the nonce."""
+    for answer in (
+        struct.pack(">hiHHHHHH", 0, 2, 17, 0, 0, 36, 0, 0),
+        struct.pack(">hih13s", 0, 1, 13, b"SCRAM-SHA-512"),
+        None,
+    ):
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        asked = connection.recv(size, socket.MSG_WAITALL)
+        if answer is None:
+            # The request is the client's first message alone, without the headers of Kafka.
+            nonce = asked.rpartition(b"r=")[2]
+            yield struct.pack(">i", len(nonce) + len(first) + 2) + b"r=" + nonce + first.encode()
+        else:
+            yield struct.pack(">i", len(answer) + 4) + asked[4:8] + answer
 
 
 def endless(data: bytes) -> Iterator[bytes]:
@@ -107,19 +125,17 @@ def handshake(connection: socket.socket, frame_max: int = 131_072) -> Iterator[b
     capabilities: Any = {"publisher_confirms": True, "basic.nack": True}
     start = commands.Connection.Start(server_properties={"capabilities": capabilities}, mechanisms="PLAIN")
     tune = commands.Connection.Tune(channel_max=2047, frame_max=frame_max, heartbeat=60)
-    for answers in (
-        [start],
-        [tune],
-        [commands.Connection.OpenOk()],
-        [commands.Channel.OpenOk()],
-        [commands.Confirm.SelectOk()],
+    for channel, answer in (
+        (0, start),
+        (0, tune),
+        (0, commands.Connection.OpenOk()),
+        (1, commands.Channel.OpenOk()),
+        (1, commands.Confirm.SelectOk()),
     ):
-        # TuneOk and Open come together or one after the other.
         received = connection.recv(65536)
-        if received.startswith(b"\x01\x00\x00\x00\x00\x00\x0c\x00\x0a\x00\x1f") and len(received) == 20:
-            connection.recv(65536)
-        channel = 1 if isinstance(answers[0], commands.Channel.OpenOk | commands.Confirm.SelectOk) else 0
-        yield b"".join(amqp(each, channel) for each in answers)
+        if received == amqp(commands.Connection.TuneOk(2047, frame_max, 60)):
+            connection.recv(65536)  # TuneOk has no answer. Open follows it.
+        yield amqp(answer, channel)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +147,7 @@ def test_an_answer_that_claims_gigabytes_is_not_read(kind: str, header: bytes) -
         yield from endless(bytes(65536))
 
     got = attack(kind, script)
-    assert [answer.error for answer in got.answers] == ["connection_error"]
+    assert got.answer.error == "connection_error"
     assert got.most_bytes < 16 * MIB
     assert got.seconds < 2
 
@@ -145,7 +161,7 @@ def test_a_returned_message_without_end_is_not_read() -> None:
         yield from endless(amqp(ContentBody(bytes(65536)), 1))
 
     got = attack("rabbitmq", script)
-    assert [answer.error for answer in got.answers] == ["connection_error"]
+    assert got.answer.error == "connection_error"
     assert got.most_bytes < 16 * MIB
     assert got.seconds < 2
 
@@ -163,5 +179,29 @@ def test_a_large_table_does_not_stop_the_event_loop() -> None:
         yield struct.pack(">BHI", 1, 0, len(start)) + start + b"\xce"
 
     got = attack("rabbitmq", script)
-    assert [answer.error for answer in got.answers] == ["connection_error"]
+    assert got.answer.error == "connection_error"
     assert got.longest_pause < 0.5
+
+
+def test_a_log_in_that_would_take_much_cpu_is_refused() -> None:
+    def script(connection: socket.socket) -> Iterator[bytes]:
+        yield from kafka_log_in(connection, ",s=c2FsdA==,i=5000000")
+
+    user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
+    began = time.process_time()
+    got = attack("kafka", script, given=user)
+    assert (got.answer.error, b"iterations" in got.answer.body) == ("refused", True)
+    assert time.process_time() - began < 1
+
+
+def test_a_log_in_with_the_most_iterations_goes_on() -> None:
+    final: list[bytes] = []
+
+    def script(connection: socket.socket) -> Iterator[bytes]:
+        yield from kafka_log_in(connection, f",s=c2FsdA==,i={MOST_ITERATIONS}")
+        final.append(connection.recv(65536))
+        connection.close()
+
+    user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
+    attack("kafka", script, given=user)
+    assert b"c=biws,r=" in final[0]
