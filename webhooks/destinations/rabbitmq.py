@@ -16,6 +16,10 @@ from gateway.outbound.client import Answer
 from webhooks.destinations.bounded_reader import AmqpReader
 from webhooks.destinations.interface import REFUSED, BrokerDestination, Message, failed, text_problem
 
+LEAST_FRAME = 4096
+"""The least number of bytes that a broker may allow for a frame (AMQP 0-9-1, 4.2.3). 0 is no limit. The client builds
+all frames of a message at once, so a message would occupy the event loop if its frames were tiny.
+"""
 _NAME = r"[!-~ ]{0,255}"
 
 
@@ -64,6 +68,9 @@ class RabbitMq(BrokerDestination[RabbitMqSettings]):
         transport: Any = _GuardedTransport(self)
         self._connection = aiormq.Connection(f"{scheme}://{user}@{rest}", transport_factory=transport)
         await self._connection.connect()
+        frame_max = self._connection.connection_tune.frame_max
+        if 0 < frame_max < LEAST_FRAME:
+            raise aiormq.exceptions.AMQPError(f"the broker's frames have at most {frame_max} bytes")
         self._channel = await self._connection.channel(publisher_confirms=True)
 
     async def send(self, message: Message) -> Answer:

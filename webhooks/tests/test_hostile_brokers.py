@@ -52,8 +52,7 @@ def attack(
                 accepted[number] += len(data)
                 if accepted[number] > 64 * MIB:
                     return
-            while connection.recv(65536):
-                pass
+            connection.recv(65536)
 
     def accept(listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -205,3 +204,19 @@ def test_a_log_in_with_the_most_iterations_goes_on() -> None:
     user = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "u", "sasl_password": "p"}
     attack("kafka", script, given=user)
     assert b"c=biws,r=" in final[0]
+
+
+@pytest.mark.parametrize(("frame_max", "error"), [(9, "refused"), (4096, None), (0, None)])
+def test_a_broker_whose_frames_are_tiny_is_refused(frame_max: int, error: str | None) -> None:
+    """The client would build a million frames, before anything else happens."""
+
+    def script(connection: socket.socket) -> Iterator[bytes]:
+        yield from handshake(connection, frame_max)
+        received = 0
+        while received < MIB:
+            received += len(connection.recv(65536))
+        yield amqp(commands.Basic.Ack(delivery_tag=1), 1)
+
+    got = attack("rabbitmq", script, body=bytes(MIB))
+    assert (got.answer.error, b"frames" in got.answer.body) == (error, error is not None)
+    assert got.longest_pause < 0.5
