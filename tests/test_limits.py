@@ -32,6 +32,8 @@ from tenants.tests.connected_apps import client_of, code_of, member_of
 from tests.browsers import browser_of, logged_in, text
 from tests.fixtures import Api, assert_error
 from tests.scripted_graph import ScriptedGraph
+from webhooks.models import Endpoint
+from webhooks.tests.publishing import endpoint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -280,7 +282,21 @@ class TestAuditEntries:
                 self.record(tenant, action, actor_user_id=owner.pk)
                 written.add(action)
         named = {"revoke", "disconnect", "remove", "withdraw", "release", "join"}
-        assert written == {action for action in audit_labels.ACTIONS if action.rpartition(".")[2] in named}
+        receivers = {"webhook_endpoint.delete", "flow_endpoint.delete"}
+        assert written == receivers | {
+            action for action in audit_labels.ACTIONS if action.rpartition(".")[2] in named
+        }
+
+    def test_an_endpoint_that_a_leaked_key_has_created_can_be_deleted_at_the_limit(
+        self, tenant: Tenant, api: Api, key: api_keys.NewKey
+    ) -> None:
+        endpoint = endpoint_of(tenant)
+        for _ in range(3 - AuditEntry.objects.count()):
+            self.change(tenant, acting_key_id=key.row.id)
+        path = f"/v1/webhooks/{endpoint.pk}"
+        assert_error(api.patch(path, {"description": "changed"}), 429, "rate_limited")
+        assert api.delete(path).status_code == 200
+        assert not Endpoint.objects.exists()
 
     def test_a_day_later_there_is_room(
         self, tenant: Tenant, key: api_keys.NewKey, settings: Settings, monkeypatch: pytest.MonkeyPatch
