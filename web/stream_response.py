@@ -78,15 +78,17 @@ async def listen(request: Request) -> StreamReply | Reply:
     await hub.enter(listener)
     return StreamReply(
         stream.HEADERS,
-        _chunks(hub, listener, request, after),
+        _chunks(hub, listener, request, after, own_change=caller.phone_number_ids is not None),
         ended=partial(hub.leave, listener),
     )
 
 
 async def _chunks(
-    hub: Hub, listener: Listener, request: Request, sent: Position
+    hub: Hub, listener: Listener, request: Request, sent: Position, *, own_change: bool
 ) -> AsyncGenerator[bytes, None]:
-    """The text of a stream. `sent` is the place up to which the client has received everything."""
+    """The text of a stream. `sent` is the place up to which the client has received everything. `own_change`: whether
+    each event gets only its own change of the notification (`Envelope.with_own_change`).
+    """
     watcher = asyncio.create_task(request.disconnected())
     watcher.add_done_callback(lambda _: listener.end("disconnected"))
     try:
@@ -96,7 +98,8 @@ async def _chunks(
             listener.news.clear()
             for found in listener.page:
                 if listener.ended is None and found.envelope is not None:
-                    yield stream.event(found.position, found.envelope.body())
+                    envelope = found.envelope.with_own_change() if own_change else found.envelope
+                    yield stream.event(found.position, envelope.body())
                     listener.sent()
             sent = listener.after
             if listener.ended is not None:

@@ -193,10 +193,13 @@ class EventsView(ResourceViewSet):
         responses=OneEventOut,
     )
     def retrieve(self, request: Request, event_id: str) -> Response:
+        caller = caller_of(request)
         event = search.find(**scope_of(request), event_id=event_id)
-        if not caller_of(request).reaches(event.phone_number_id):
+        if not caller.reaches(event.phone_number_id):
             raise NotFound("There is no such event.")
         found = envelope.load([event.id], tenant_id=event.tenant_id)[event.id]
+        if found and caller.phone_number_ids is not None:
+            found = found.with_own_change()
         deliveries = with_holds(search.deliveries(event), **scope_of(request))
         return Response(
             {

@@ -7,7 +7,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from gateway import ids
 from messaging.models import Batch
+from messaging.tests import incoming
 from messaging.tests.conftest import connected_number
+from messaging.tests.incoming import text_change
 from messaging.tests.test_agents import Agent
 from messaging.tests.test_cloud_api import TEXT, error_of
 from messaging.tests.test_cloud_api import sent_bodies as sent_by
@@ -124,6 +126,27 @@ class TestNumbers:
             both = limited_to(tenant, number.phone_number_id, foreign.phone_number_id)
             assert_error(both.get(f"/v1/{kind}"), 400, "invalid_request")
             assert [row["id"] for row in both.get(asked).json()["data"]] == [others]
+
+    def test_the_notification_of_its_event_has_no_change_of_another_number(
+        self, api: Api, limited: Api, number: PhoneNumber, foreign: PhoneNumber
+    ) -> None:
+        changes = [
+            text_change(foreign.phone_number_id, "wamid.F", body="secret"),
+            text_change(number.phone_number_id, "wamid.O", body="own"),
+        ]
+        body = incoming.notification((number.account.waba_id, changes))
+        assert incoming.post(body).status_code == 200
+        (event_id,) = (row["id"] for row in limited.get("/v1/events").json()["data"])
+        shown = limited.get(f"/v1/events/{event_id}")
+        assert "secret" not in shown.content.decode()
+        event = shown.json()["event"]
+        (entry,) = event["raw"]["entry"]
+        assert (entry["changes"], event["raw_path"]) == (
+            [changes[1]],
+            "entry[0].changes[0].value.messages[0]",
+        )
+        whole = api.get(f"/v1/events/{event_id}").json()["event"]
+        assert (whole["raw"]["entry"][0]["changes"], whole["data"]) == (changes, event["data"])
 
     def test_it_neither_uploads_nor_fetches_media_of_others(
         self, api: Api, limited: Api, foreign: PhoneNumber, simulator: RunningSimulator

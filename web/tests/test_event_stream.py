@@ -121,9 +121,11 @@ def new(kind: str = "message.inbound", **values: Any) -> NewEvent:
     return NewEvent(**{**members, **values})
 
 
-def publish_one(tenant: Tenant, kind: str = "message.inbound", **values: Any) -> str:
+def publish_one(
+    tenant: Tenant, kind: str = "message.inbound", raw: bytes | None = None, **values: Any
+) -> str:
     with transaction.atomic():
-        (event_id,) = publish(tenant_id=tenant.id, events=[new(kind, **values)])
+        (event_id,) = publish(tenant_id=tenant.id, events=[new(kind, **values)], raw=raw)
     return ids.encode(ids.EVENT, event_id)
 
 
@@ -533,6 +535,15 @@ def test_a_key_that_is_limited_to_numbers_receives_only_their_events(listen: Ope
     last = publish_one(tenant, phone_number_id="100")
     assert one.event()["id"] == last
     assert listen("?phone_number_id=300", by=limited).response.status == 400
+
+
+def test_a_limited_key_receives_only_the_change_of_its_event(listen: Open, tenant: Tenant) -> None:
+    limited = api_keys.create(name="n", environment="live", tenant=tenant, phone_number_ids=["100"]).key
+    own, whole = listen(by=limited), listen("?phone_number_id=100")
+    raw = b'{"entry": [{"id": "1", "changes": [{"value": "secret"}]}, {"id": "1", "changes": [{"value": 1.0}]}]}'
+    publish_one(tenant, raw=raw, raw_path="entry[1].changes[0].value", phone_number_id="100")
+    assert own.event()["raw"] == {"entry": [{"id": "1", "changes": [{"value": 1.0}]}]}
+    assert whole.event()["raw"] == json.loads(raw)
 
 
 @pytest.mark.parametrize("scopes", [["messages"], ["events"]])

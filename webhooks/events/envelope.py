@@ -8,9 +8,10 @@ byte and never serialised again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, get_args
+from functools import lru_cache
+from typing import Any, Self, get_args
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,7 @@ from gateway.database.distribution import of_tenant, together
 from gateway.database.statements import Statements, id_range, run, uuids
 from gateway.monitoring.logs import type_alone
 from gateway.upstream.notifications.change import Direction, EventType, MessageFacts
+from gateway.upstream.notifications.split_by_tenant import Splitter, place_in, rebase
 
 # --- Event types, grouped by how the service treats them. `EventType` of the notifications is the whole list.
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
@@ -168,6 +170,18 @@ class Envelope:
         """Whether the event's notification is stored. It is deleted when any of its customers is erased."""
         return self.raw != _NO_RAW
 
+    def with_own_change(self) -> Self:
+        """The envelope whose `raw` has only the change to which `raw_path` leads.
+
+        Meta sends changes of several numbers in one notification. A caller that is limited to some numbers gets the
+        event in this form. `raw` is null if `raw_path` leads to no change.
+        """
+        place = place_in(self.raw_path or "")
+        if place is None or self.raw_path is None or not self.has_raw:
+            return replace(self, raw=_NO_RAW)
+        raw, moved = _splitter(self.raw).split([place])
+        return replace(self, raw=raw, raw_path=rebase(self.raw_path, moved[place]))
+
     def body(self) -> bytes:
         """The JSON that endpoints get."""
         return b'%b,"data":%b,"raw":%b,"raw_path":%b}' % (
@@ -179,6 +193,9 @@ class Envelope:
 
 
 _NO_RAW = b"null"
+
+_splitter = lru_cache(maxsize=2)(Splitter)
+"""Events of one notification, of which there may be a thousand, share its bytes and so its parsed form."""
 
 _READ = (*STORED, "tenant_id", "raw_id", "payload_expires_on", "traceparent")
 # Finds the rows by primary key: one index probe for each event, in the partitions of the ids.

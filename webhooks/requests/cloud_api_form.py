@@ -13,10 +13,9 @@ import orjson
 from gateway import ids
 from gateway.upstream.media import media_url
 from gateway.upstream.notifications.lossless_json import JsonObject
-from gateway.upstream.notifications.split_by_tenant import Splitter
+from gateway.upstream.notifications.split_by_tenant import place_in
 from webhooks.events.envelope import Envelope
 
-_PLACE = re.compile(r"entry\[(\d+)\]\.changes\[(\d+)\]")
 _ITEM = re.compile(r"\.(\w+)\[\d+\]\Z")
 _NAMES = {
     "messages": "message",
@@ -107,7 +106,4 @@ def _cut_out(event: Envelope) -> bytes:
         return _with_entry(
             {"id": orjson.loads(event.head)["waba_id"], "changes": [orjson.Fragment(event.data)]}
         )
-    place = _PLACE.match(event.raw_path or "")
-    if place is None:
-        return event.raw
-    return Splitter(event.raw).split({(int(place[1]), int(place[2]))})[0]
+    return event.raw if place_in(event.raw_path or "") is None else event.with_own_change().raw

@@ -15,7 +15,7 @@ from gateway.json_spans import ByteSpan, Member, cut, items_at, members_at, root
 
 Place = tuple[int, int]  # the index of an entry, and the index of a change in the entry
 
-_PLACE = re.compile(r"entry\[\d+\]\.changes\[\d+\]")
+_PLACE = re.compile(r"entry\[(\d+)\]\.changes\[(\d+)\]")
 
 
 class _Entry(NamedTuple):
@@ -57,6 +57,12 @@ class Splitter:
                 changes.append(cut(self._body, self._entries[i].changes[place[1]]))
             entries.append(_with_list(self._body, self._entries[i].members, "changes", changes))
         return _with_list(self._body, self._notification, "entry", entries), moved
+
+
+def place_in(raw_path: str) -> Place | None:
+    """The place of the change to which a `raw_path` leads. None if it leads to no change."""
+    found = _PLACE.match(raw_path)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def rebase(raw_path: str, place: Place) -> str:
