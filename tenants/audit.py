@@ -18,8 +18,8 @@ from tenants.models import ApiKey, AuditEntry, User
 # --- The only writer of the audit log, called inside the transaction of the action that it records.
 #
 # Nobody can delete entries, so a tenant has a daily limit of entries. At the limit, the tenant's keys and members
-# cannot change anything. Four kinds of actions are always allowed: actions that end an access to data, the acceptance of
-# an invitation, actions of staff, and actions of the gateway.
+# cannot change anything. Four kinds of actions are always allowed: actions that end an access to data, the acceptance
+# of an invitation, actions of staff, and actions of the gateway.
 
 DAY = timedelta(days=1)
 MOST_A_DAY = 5_000

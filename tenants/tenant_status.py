@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from gateway.api.errors import Conflict, Forbidden, NotFound
 from gateway.clock import IST, now
@@ -18,7 +19,7 @@ from tenants.models import AuditEntry, Tenant
 
 # --- Served tenants: active tenants. In the sandbox, tenants that wait for approval are served too.
 #
-# The condition is SQL, because one statement checks it for many deliveries or messages.
+# The condition is SQL in statements that check it for many deliveries or messages.
 
 SERVED = "(t.status = 'active' OR t.status = 'pending_approval' AND {row}.environment = 'test')"
 """SQL condition. `t` is the tenant, and `{row}` is an endpoint or batch in one of the tenant's environments."""
@@ -28,6 +29,12 @@ def is_served(tenant: Tenant, environment: str) -> bool:
     """The same condition for a row of a tenant in an environment."""
     waits_in_test = tenant.status == Tenant.Status.PENDING_APPROVAL and environment == "test"
     return tenant.status == Tenant.Status.ACTIVE or waits_in_test
+
+
+def served(row: str = "") -> Q:
+    """The same condition for a query. `row` leads to the row that has the tenant and the environment: `number__`."""
+    waits = {f"{row}tenant__status": Tenant.Status.PENDING_APPROVAL, f"{row}environment": "test"}
+    return Q(**{f"{row}tenant__status": Tenant.Status.ACTIVE}) | Q(**waits)
 
 
 # --- Decisions of staff about a tenant. In one transaction, a decision changes the status, writes an audit entry and

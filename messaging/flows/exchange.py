@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
-from django.db.models import Q
 
 from gateway import ids
 from gateway.api import access_log
@@ -30,7 +29,7 @@ from gateway.clock import now
 from gateway.database.transactions import is_outage
 from gateway.outbound.client import Outbound
 from messaging.models import FlowEndpoint
-from tenants.models import Tenant
+from tenants.tenant_status import served
 from webhooks.requests import signed_request
 from webhooks.requests.signed_request import key_of
 
@@ -55,10 +54,6 @@ exchanges = Bulkhead(per_number=100, per_tenant=200, crowded=400, in_all=600)
 _OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256(), label=None)
 _ACTIVE = b'{"data":{"status":"active"}}'
 _ACKNOWLEDGED = b'{"data":{"acknowledged":true}}'
-_SERVED = Q(number__tenant__status=Tenant.Status.ACTIVE) | Q(
-    number__tenant__status=Tenant.Status.PENDING_APPROVAL, number__environment="test"
-)
-"""The condition that the number's tenant is served. Deliveries use the same condition (`tenants/tenant_status.py`)."""
 
 
 class UndecryptableError(ValueError):
@@ -163,7 +158,7 @@ def open_request(endpoint_id: UUID, body: bytes, *, environments: Collection[str
     """
     endpoint = (
         FlowEndpoint.objects.select_related("number")
-        .filter(_SERVED, pk=endpoint_id, number__environment__in=environments)
+        .filter(served("number__"), pk=endpoint_id, number__environment__in=environments)
         .first()
     )
     if endpoint is None:

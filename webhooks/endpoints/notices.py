@@ -26,7 +26,7 @@ from gateway import ids
 from gateway.clock import isoformat, microseconds, now
 from gateway.database.transactions import concerns_all
 from tenants import mail
-from tenants.models import Tenant
+from tenants.tenant_status import served
 from webhooks.endpoints.health import COUNTED_ROWS, Health, health_of
 from webhooks.events.envelope import OPERATIONAL_TYPES, NewEvent
 from webhooks.events.publish import publish
@@ -180,8 +180,8 @@ def disabled(endpoint: Endpoint, *, cause: str) -> None:
 
 
 def _changed() -> QuerySet[Endpoint]:
-    """Endpoints whose tenants have not been notified of their new state. Leaves out suspended tenants, because
-    nothing is sent to their endpoints.
+    """Endpoints whose tenants have not been notified of their new state. Leaves out tenants that are not served,
+    because nothing is sent to their endpoints.
     """
     is_failing = Q(told_failing_since=None, failing_since__lte=now() - FAILING_AFTER)
     is_well = Q(failing_since=None, told_failing_since__lt=Greatest(F("last_success_at"), F("verified_at")))
@@ -189,8 +189,8 @@ def _changed() -> QuerySet[Endpoint]:
     is_well |= Q(failing_since__gte=F("verified_at"), told_failing_since__lt=F("verified_at"))
     rows = Endpoint.objects.filter(
         Q(failing_since__isnull=False) | Q(told_failing_since__isnull=False),
+        served(),
         status=Endpoint.Status.ACTIVE,
-        tenant__status=Tenant.Status.ACTIVE,
     )
     return rows.filter(is_failing | is_well)
 

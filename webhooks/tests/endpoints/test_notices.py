@@ -307,6 +307,23 @@ def test_notices_about_an_endpoint_of_the_sandbox_go_to_endpoints_of_the_sandbox
     assert (reported(watching), reported(live)) == (["webhook.disabled"], [])
 
 
+@pytest.mark.parametrize(("environment", "reports"), [("test", 1), ("live", 0)])
+def test_a_business_that_waits_for_approval_gets_the_notices_of_its_sandbox(
+    tenant: Tenant, receiver: Receiver, environment: str, reports: int
+) -> None:
+    watching = make(tenant, receiver, "other", environment=environment)
+    endpoint = make(tenant, receiver, "broken", environment=environment)
+    publish_one(tenant, environment=environment)
+    Delivery.objects.update(status="failed", attempts=1)
+    Endpoint.objects.filter(pk=endpoint.pk).update(failing_since=now() - LONG_AGO)
+    Tenant.objects.filter(pk=tenant.pk).update(status="pending_approval")
+    assert notify_changes() == reports
+    Endpoint.objects.filter(pk=endpoint.pk).update(failing_since=None, last_success_at=now())
+    assert notify_changes() == reports
+    assert reported(watching) == ["webhook.failing", "webhook.recovered"] * reports
+    assert len(mails()) == 2 * reports
+
+
 def test_an_endpoint_receives_no_notice_about_itself_even_as_a_missed_event(
     api: Api, tenant: Tenant, broken: Endpoint, receiver: Receiver
 ) -> None:
