@@ -94,7 +94,7 @@ UPDATE webhook_deliveries
 SET next_attempt_at = now() + make_interval(secs => %(lease)s),
     leased_until = now() + make_interval(secs => %(lease)s), leased_by = %(holder)s
 WHERE {of_tenant("webhook_deliveries")} AND id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
-RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, leased_until
+RETURNING id, event_id, endpoint_id, tenant_id, event_type, attempts, customer_key, is_replay, leased_until
 """  # noqa: S608 - only conditions are formatted in
 
 # In the index, leased deliveries are among the retries that are due within the length of a lease from now.
@@ -185,6 +185,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """The key of the customer at an ordered endpoint. The customer's next event waits for this delivery."""
     is_urgent: bool = False
     """Whether the delivery belongs to a call, and so overtakes other deliveries."""
+    is_held: bool = False
+    """Whether the delivery may have waited on purpose: a replay, or an endpoint with a rate limit or an order."""
 
     @property
     def size(self) -> int:
@@ -256,6 +258,7 @@ class _Leased(NamedTuple):
     event_type: str
     attempts: int
     customer_key: int | None
+    is_replay: bool
     until: datetime
 
 
@@ -376,7 +379,7 @@ def claiming(found: Ready, room: Room, holder: int | None = None) -> Statements[
     targets = yield from _targets([each for each in ready if each.endpoint_id in claimed_of], found.at)
     envelopes = yield from envelope.loading({row.event_id: row.tenant_id for row in leased})
     deliveries = yield from _completing(
-        leased, targets, envelopes, probing, generations, slots.waits, ordered=ordered
+        leased, targets, envelopes, probing, generations, slots.waits, ordered=ordered, paced=paced
     )
     return Claim(deliveries, unserved, slots.closed)
 
@@ -390,6 +393,7 @@ def _completing(
     waits: Mapping[UUID, float],
     *,
     ordered: AbstractSet[UUID],
+    paced: AbstractSet[UUID],
 ) -> Statements[list[Claimed]]:
     """Leased deliveries with their targets, bodies and slots. Deliveries with an unreadable secret are put off.
 
@@ -421,6 +425,7 @@ def _completing(
                 row.customer_key if row.endpoint_id in ordered and row.customer_key != URGENT_KEY else None
             ),
             is_urgent=row.customer_key == URGENT_KEY,
+            is_held=row.is_replay or row.endpoint_id in ordered or row.endpoint_id in paced,
         )
         for row in leased
         if row.endpoint_id in targets

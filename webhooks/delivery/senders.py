@@ -13,6 +13,7 @@ process waits for receivers.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -40,12 +41,48 @@ from webhooks.events.envelope import Envelope
 from webhooks.requests.credentials import EndpointCaller
 from webhooks.requests.signed_request import body_of, delivery_headers, delivery_span, note_answer
 
+BEFORE_SECONDS = 60.0
+MOST_REMEMBERED = 50_000
+"""The maximum number of endpoints whose circuits a dispatcher remembers."""
+
+
+class FirstAttempts:
+    """The ages of deliveries at their first attempts, as a measure of the dispatchers. Deliveries that waited for their
+    endpoint have none: for its rate, its order or its list of events, or for the end of a pause or of an open circuit.
+
+    `began` is the dispatcher's start in Unix time. Deliveries that are more than BEFORE_SECONDS older have no age.
+    """
+
+    def __init__(self, began: float) -> None:
+        self._oldest = began - BEFORE_SECONDS
+        self._endpoints: dict[UUID, tuple[int, float]] = {}
+        """For each endpoint, the generation of its circuit, and the Unix time before which its deliveries waited."""
+
+    def age(self, delivery: Claimed, at: float) -> float | None:
+        """The age of a delivery that is attempted `at` this Unix time, in seconds. None if it says nothing about the
+        dispatchers.
+        """
+        generation, released_at = self._endpoints.get(
+            delivery.endpoint_id, (delivery.circuit_generation, self._oldest)
+        )
+        if delivery.probe:
+            released_at = math.inf
+        elif delivery.circuit_generation > generation or released_at == math.inf:
+            released_at = at
+        if len(self._endpoints) >= MOST_REMEMBERED:
+            self._endpoints.clear()
+        self._endpoints[delivery.endpoint_id] = max(generation, delivery.circuit_generation), released_at
+        if delivery.attempts or delivery.is_held or delivery.target.takes_several:
+            return None
+        created = ids.milliseconds(delivery.id) / 1000
+        return None if created < released_at else max(0.0, at - created)
+
 
 class Attempts:
     """Makes the attempts of one dispatcher.
 
     `on_answer` is called with each answer, even if the egress proxy failed. `on_first` is called for each first attempt
-    that reached the receiver, with the delivery's age in seconds.
+    that reached the receiver, with the delivery's age in seconds, unless the delivery waited on purpose.
     """
 
     def __init__(
@@ -53,6 +90,7 @@ class Attempts:
     ) -> None:
         self._caller = EndpointCaller(outbound)
         self._on_answer, self._on_first = on_answer, on_first
+        self._first_attempts = FirstAttempts(time.time())
         self._schedule = schedule()
         self._bodies = BodyMemory()
         """Memory for the bodies that are assembled for requests."""
@@ -107,8 +145,8 @@ class Attempts:
         at = isoformat_of(int(timestamp * 1000))
         factor = spread() if len(sent) > 1 else None
         for delivery in sent:
-            if delivery.attempts == 0 and not delivery.target.takes_several:
-                self._on_first(max(0.0, timestamp - ids.milliseconds(delivery.id) / 1000))
+            if (age := self._first_attempts.age(delivery, timestamp)) is not None:
+                self._on_first(age)
             outcomes.append(
                 Outcome(
                     delivery_id=delivery.id,

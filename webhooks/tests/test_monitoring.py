@@ -92,6 +92,30 @@ def test_metrics_count_attempts_by_outcome_and_their_age(
     assert found['gateway_default_partition_rows{table="events"}'] == 0
 
 
+FIRST_ATTEMPTS = "gateway_delivery_first_attempt_age_seconds_count"
+
+
+@pytest.mark.parametrize("held", [{"rate_per_second": 100}, {"ordered": True}])
+def test_first_attempts_that_the_endpoint_holds_back_are_not_counted(
+    tenant: Tenant, endpoint: dict[str, Any], settings: Any, held: dict[str, Any]
+) -> None:
+    Endpoint.objects.update(**held)
+    for n in range(2):
+        publish_one(tenant, f"k{n}", wa_id="919800000001")
+    dispatcher.run()
+    assert set(Delivery.objects.values_list("status", flat=True)) == {"delivered"}
+    assert scrape(settings).get(FIRST_ATTEMPTS, 0) == 0
+
+
+def test_a_replay_is_not_counted_as_a_first_attempt(
+    tenant: Tenant, endpoint: dict[str, Any], settings: Any
+) -> None:
+    publish_one(tenant)
+    Delivery.objects.update(is_replay=True)
+    dispatcher.run()
+    assert scrape(settings).get(FIRST_ATTEMPTS, 0) == 0
+
+
 def test_metrics_show_what_waits_and_what_a_dead_worker_left(
     tenant: Tenant, endpoint: dict[str, Any], receiver: Receiver, settings: Any
 ) -> None:
