@@ -36,8 +36,10 @@ THREADS = 40
 STRANGERS_THREADS = 8
 MOST_WAITING = 1_000
 """The maximum number of requests that wait for a thread."""
-PAGES_AT_ONCE = THREADS // 2
-"""The maximum number of threads that serve requests with sessions of one business."""
+PAGES_AT_ONCE = THREADS * 3 // 4
+"""The maximum number of threads that serve requests with sessions of one business. More than the bulkheads of the Graph
+API and of endpoints allow a tenant, so that pictures and sends that wait leave turns for other pages.
+"""
 MOST_WAITING_PAGES = 200
 """The maximum number of requests with sessions of one business that wait for their turn."""
 THREADS_FOR_SLOW_CLIENTS = THREADS * 3 // 4

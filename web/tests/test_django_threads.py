@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -18,7 +19,7 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from gateway.api import authentication, limits
-from gateway.api.errors import ServiceError
+from gateway.api.errors import ServiceError, TooManyInFlight
 from gateway.api.limits import API_BODY_BYTES, CHUNKED
 from tenants.credentials import api_keys
 from tests.fixtures import assert_error_body, wait_until
@@ -586,6 +587,17 @@ class TestCrowd:
             for page in pages:
                 assert page.recv(65_536).startswith(b"HTTP/1.1 200 ")
         assert talk(address, get("/", crowd[0])).endswith(b"here")
+
+    def test_pages_that_wait_for_whatsapp_or_an_endpoint_leave_turns_for_the_others_of_their_business(
+        self,
+    ) -> None:
+        waiting_pages, business = 0, uuid4()
+        for bulkhead in (limits.upstream, limits.endpoints):
+            with contextlib.ExitStack() as stack, contextlib.suppress(TooManyInFlight):
+                while True:
+                    stack.enter_context(bulkhead.held(business))
+                    waiting_pages += 1
+        assert 0 < waiting_pages < django_threads.PAGES_AT_ONCE < django_threads.THREADS
 
     def test_a_stop_finishes_what_runs_and_waits_for_nobody_else(self, views: Views, served: Front) -> None:
         begun, goes_on = threading.Semaphore(0), threading.Event()
