@@ -173,12 +173,19 @@ async function receives() {
   const { data: left } = await request(null, { method: "GET", url: webhooks, qs: { limit: 200 } });
   const tested = [left.filter((each) => each.url === testUrl).length, (await own()).map(({ id, status }) => [id === first.id, status])];
 
+  // The endpoint was made active in the console before the workflow is published again.
+  await methods.delete.call(trigger(url, sends, state));
+  await request(null, { method: "PATCH", url: `${webhooks}/${first.id}`, body: { status: "active" } });
+  const noted = [await methods.checkExists.call(trigger(url, sends, state))];
+  await methods.create.call(trigger(url, sends, state));
+  noted.push(await methods.checkExists.call(trigger(url, sends, state)), (await own())[0].metadata);
+
   await methods.delete.call(trigger(url, changed, state));
   seen.push(await methods.checkExists.call(trigger(url, changed, state)));
   await request(null, { method: "DELETE", url: `${webhooks}/${first.id}` });
   await methods.delete.call(trigger(url, changed, state));
   server.close();
-  return { published: { unpublished, arrived, metadata, tested }, seen, statuses, started: started.slice(0, 2), endpoints: endpoints.map(({ id, status, filter }) => ({ same: id === first.id, status, filter })), state: Object.keys(state) };
+  return { published: { unpublished, arrived, metadata, tested, noted }, seen, statuses, started: started.slice(0, 2), endpoints: endpoints.map(({ id, status, filter }) => ({ same: id === first.id, status, filter })), state: Object.keys(state) };
 }
 
 async function main() {

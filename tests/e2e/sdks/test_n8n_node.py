@@ -75,5 +75,6 @@ def test_the_node_does_what_its_fields_say(stack: Stack, packages: Path, tmp_pat
             "arrived": [True, True],
             "metadata": {},
             "tested": [0, [[True, "active"]]],
+            "noted": [False, True, {}],
         },
     }

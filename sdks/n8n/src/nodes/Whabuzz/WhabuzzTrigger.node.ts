@@ -65,6 +65,7 @@ export class WhabuzzTrigger implements INodeType {
         return (
           this.getWorkflowStaticData("node").secret !== undefined &&
           found?.status === "active" &&
+          (found.metadata as IDataObject)[UNPUBLISHED] === undefined && // `create` queues what was missed.
           Object.entries(settingsOf(this)).every(([name, value]) => isDeepStrictEqual(found[name], value))
         );
       },
