@@ -33,12 +33,14 @@ class Allowance:
         self._left = min(self._left + sent + MOST_PER_MESSAGE, MOST_SAVED)
 
     def take(self, count: int) -> None:
-        """Count bytes that the broker is about to send. Raises OSError if it may not send them."""
+        """Count bytes that the broker is about to send. Raises OSError if it may not send them, or if their number,
+        which comes from the broker, is negative.
+        """
         at = time.monotonic()
         if self._left < MOST_AT_ONCE:
             self._left = min(self._left + (at - self._at) * self._per_second, MOST_AT_ONCE)
         self._at = at
-        if count > self._left:
+        if not 0 <= count <= self._left:
             raise OSError("the broker sends more than it may")
         self._left -= count
 

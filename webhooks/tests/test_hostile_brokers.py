@@ -39,9 +39,16 @@ class Outcome(NamedTuple):
 
 
 def attack(
-    kind: str, script: Script, *, given: Mapping[str, str] | None = None, body: bytes = b"{}"
+    kind: str,
+    script: Script,
+    *,
+    given: Mapping[str, str] | None = None,
+    body: bytes = b"{}",
+    servers: int = 1,
 ) -> Outcome:
-    """Send a message to a broker that follows a script on each of its connections, and then sends up to 64 MiB."""
+    """Send a message to a broker that follows a script on each of its connections, and then sends up to 64 MiB. The
+    destination names the broker's address `servers` times.
+    """
     accepted = [0]
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -82,7 +89,8 @@ def attack(
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        answer, seconds, pause = asyncio.run(send(f"127.0.0.1:{listener.getsockname()[1]}"))
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+        answer, seconds, pause = asyncio.run(send(",".join([host] * servers)))
     return Outcome(answer, seconds, max(accepted), pause)
 
 
@@ -149,6 +157,22 @@ def test_an_answer_that_claims_gigabytes_is_not_read(kind: str, header: bytes) -
     assert got.answer.error == "connection_error"
     assert got.most_bytes < 16 * MIB
     assert got.seconds < 2
+
+
+def test_an_answer_of_negative_length_gives_the_broker_no_allowance() -> None:
+    """The client goes on with the next of the destination's brokers."""
+    lengths = [-(2**31), 2**30]
+
+    def script(_: socket.socket) -> Iterator[bytes]:
+        length = lengths.pop(0)
+        yield struct.pack(">i", length)
+        if length > 0:
+            yield from endless(bytes(65536))
+
+    got = attack("kafka", script, servers=2)
+    assert got.answer.error == "connection_error"
+    assert lengths == []
+    assert got.most_bytes < 16 * MIB
 
 
 def test_a_returned_message_without_end_is_not_read() -> None:
