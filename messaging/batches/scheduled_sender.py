@@ -3,8 +3,9 @@
 Part of the batch runner (`messaging/batches/runner.py`), which polls for due messages every second. A message is
 claimed before it is sent. It is claimed for sending a second time only if WhatsApp certainly did not take it, so it is
 sent at most once. If a claim expires without a result, the message ends with an unknown outcome. A message that cannot
-be sent at its time waits for PATIENCE, or for a day if it has customer's hours, then it fails. Each number has its own
-task and a limited number of claims, so no number delays another.
+be sent at its time waits for PATIENCE, then it fails. With customer's hours it waits for a day for its number or its
+tenant, and as long as its number is throttled. Each number has its own task and a limited number of claims, so no
+number delays another.
 """
 
 import asyncio

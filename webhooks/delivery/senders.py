@@ -48,7 +48,7 @@ MOST_REMEMBERED = 50_000
 
 class FirstAttempts:
     """The ages of deliveries at their first attempts, as a measure of the dispatchers. Deliveries that waited for their
-    endpoint have none: for its rate, its order or its list of events, or for the end of a pause or of an open circuit.
+    endpoint have none: for its rate, its order or its batch, or for the end of a pause or of an open circuit.
 
     `began` is the dispatcher's start in Unix time. Deliveries that are more than BEFORE_SECONDS older have no age.
     """
